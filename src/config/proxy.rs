@@ -1,0 +1,69 @@
+//! `[proxy]` and `[capture]`
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HumanDuration;
+
+/// The API in front of the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProxySection {
+    /// Address to listen on; port 0 picks a free one.
+    pub listen: String,
+    /// How long a generation runs on after its client dropped, waiting for the same request again.
+    pub retry_grace: HumanDuration,
+    /// Model calls of a session at most, whatever the scaffold allows.
+    pub turn_cap: Option<u32>,
+}
+
+impl Default for ProxySection {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:0".to_owned(), retry_grace: HumanDuration::from_secs(60), turn_cap: None }
+    }
+}
+
+/// What becomes of recorded tokens.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureSection {
+    /// Which conversations of a session train.
+    pub train: CaptureScope,
+    /// How calls become rows.
+    pub builder: BuilderName,
+    /// What a malformed tool call does to the reward.
+    pub unparsed_tool_call: UnparsedToolCall,
+}
+
+/// Which conversations of a session train.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureScope {
+    /// The agent's main conversation.
+    #[default]
+    Main,
+    /// Side conversations too.
+    All,
+}
+
+/// How calls become rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BuilderName {
+    /// One row for each unforked stretch.
+    #[default]
+    Segments,
+    /// One row a call.
+    PerCall,
+}
+
+/// What a malformed tool call does to the reward.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnparsedToolCall {
+    /// Nothing; it is counted.
+    #[default]
+    Keep,
+    /// The reward is 0.
+    ZeroReward,
+}

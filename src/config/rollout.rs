@@ -1,0 +1,52 @@
+//! `[rollout]`
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HumanDuration;
+
+/// Sampling.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RolloutSection {
+    /// Episodes of a task in one step: the group that GRPO compares.
+    #[schemars(range(min = 1))]
+    pub group_size: u32,
+    /// Tasks of a step.
+    #[schemars(range(min = 1))]
+    pub groups_per_step: u32,
+    /// Softmax temperature.
+    pub temperature: f32,
+    /// Nucleus; 1.0 is off.
+    pub top_p: f32,
+    /// Kept candidates; -1 is off.
+    pub top_k: i32,
+    /// Tokens of one answer at most.
+    #[schemars(range(min = 1))]
+    pub max_tokens: u32,
+    /// Tries after an infrastructure failure.
+    pub max_retries: u32,
+    /// Whether a group in which all rewards are equal is replaced by another task.
+    pub dynamic_sampling: bool,
+    /// Groups sampled beyond `groups_per_step` at most, with `dynamic_sampling`.
+    pub max_extra_groups: u32,
+    /// Rows become durable at the latest after this time.
+    pub flush: HumanDuration,
+}
+
+impl Default for RolloutSection {
+    fn default() -> Self {
+        Self {
+            group_size: 8,
+            groups_per_step: 64,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: -1,
+            max_tokens: 4096,
+            max_retries: 2,
+            dynamic_sampling: false,
+            max_extra_groups: 0,
+            flush: HumanDuration::from_secs(30),
+        }
+    }
+}

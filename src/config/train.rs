@@ -1,0 +1,194 @@
+//! `[train]` and `[filter]`
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The update. `algorithm` is a preset; each of the keys it sets overrides it where written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainSection {
+    /// Preset of advantage, loss, aggregation and clips.
+    pub algorithm: AlgorithmName,
+    /// Advantage estimator.
+    pub advantage: Option<AdvantageName>,
+    /// Loss of a token.
+    pub loss: Option<LossName>,
+    /// How the losses of tokens become one number.
+    pub loss_agg_mode: Option<LossAggregation>,
+    /// Lower clip of the ratio.
+    pub clip_low: Option<f32>,
+    /// Upper clip of the ratio.
+    pub clip_high: Option<f32>,
+    /// Whether the advantage is divided by the group's standard deviation.
+    pub norm_by_std: Option<bool>,
+    /// Learning rate.
+    pub lr: f64,
+    /// Course of the learning rate.
+    pub scheduler: SchedulerName,
+    /// Steps until `lr` is reached.
+    pub warmup: u32,
+    /// Steps of the run.
+    #[schemars(range(min = 1))]
+    pub steps: u32,
+    /// Groups of a mini-batch (one optimizer step); absent: all of the step's. For `sft`: episodes.
+    #[schemars(range(min = 1))]
+    pub mini_batch: Option<u32>,
+    /// Tokens of a micro-batch, prompts included.
+    #[schemars(range(min = 1))]
+    pub max_tokens_per_micro_batch: u32,
+    /// Global gradient norm at most.
+    pub grad_clip: f32,
+    /// `AdamW` weight decay.
+    pub weight_decay: f64,
+    /// KL to the reference policy, as a coefficient of the loss; 0 is off.
+    pub kl_coef: f32,
+    /// Estimator of that KL.
+    pub kl_estimator: KlEstimator,
+    /// Coefficient of the entropy bonus.
+    pub entropy_coeff: f32,
+    /// Whether the engine's log-probs stand for those of the weights at the start of the update.
+    pub bypass_old_logprob: bool,
+}
+
+impl Default for TrainSection {
+    fn default() -> Self {
+        Self {
+            algorithm: AlgorithmName::Gspo,
+            advantage: None,
+            loss: None,
+            loss_agg_mode: None,
+            clip_low: None,
+            clip_high: None,
+            norm_by_std: None,
+            lr: 1e-6,
+            scheduler: SchedulerName::Constant,
+            warmup: 0,
+            steps: 100,
+            mini_batch: None,
+            max_tokens_per_micro_batch: 16_384,
+            grad_clip: 1.0,
+            weight_decay: 0.0,
+            kl_coef: 0.0,
+            kl_estimator: KlEstimator::K3,
+            entropy_coeff: 0.0,
+            bypass_old_logprob: false,
+        }
+    }
+}
+
+/// Presets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AlgorithmName {
+    /// Sequence-level ratio, sequence mean of token means.
+    #[default]
+    Gspo,
+    /// Group-normalised advantage, clipped loss, token mean.
+    Grpo,
+    /// GRPO without division by the standard deviation and by lengths.
+    DrGrpo,
+    /// Leave-one-out baseline.
+    Rloo,
+    /// Log-likelihood of the sampled tokens; no reward needed.
+    Sft,
+}
+
+/// Advantage estimators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AdvantageName {
+    /// Reward against the group's mean.
+    Grpo,
+    /// Reward against the mean of the others.
+    Rloo,
+}
+
+/// Losses of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LossName {
+    /// Clipped ratio with dual clip.
+    Clipped,
+    /// Clipped sequence ratio.
+    Gspo,
+    /// Clipped importance weight.
+    Cispo,
+    /// Plain policy gradient.
+    Reinforce,
+    /// Negative log-likelihood.
+    Sft,
+}
+
+/// How the losses of tokens become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossAggregation {
+    /// Mean over the tokens of the mini-batch.
+    TokenMean,
+    /// Mean over episodes of sums over tokens.
+    SeqMeanTokenSum,
+    /// Mean over episodes of means over tokens.
+    SeqMeanTokenMean,
+    /// Sum over tokens divided by episodes × longest response allowed.
+    SeqMeanTokenSumNorm,
+}
+
+/// Estimators of the KL divergence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KlEstimator {
+    /// logp − ref.
+    K1,
+    /// ½(logp − ref)².
+    K2,
+    /// e^(ref−logp) − (ref−logp) − 1.
+    #[default]
+    K3,
+}
+
+/// Courses of the learning rate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedulerName {
+    /// The same all along.
+    #[default]
+    Constant,
+    /// Linear to 0 after the last step.
+    Linear,
+    /// Half a cosine to 0 after the last step.
+    Cosine,
+}
+
+/// What is left out of the update.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FilterSection {
+    /// Outcomes whose episodes leave the loss and the group's baseline.
+    pub drop_outcomes: Vec<String>,
+    /// What becomes of an episode that exhausted its window.
+    pub overlong: OverlongPolicy,
+}
+
+impl Default for FilterSection {
+    fn default() -> Self {
+        Self {
+            drop_outcomes: ["env_setup_failed", "infra_error", "verifier_error", "cancelled"]
+                .map(str::to_owned)
+                .to_vec(),
+            overlong: OverlongPolicy::Keep,
+        }
+    }
+}
+
+/// What becomes of an episode that exhausted its window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OverlongPolicy {
+    /// It trains with its reward.
+    #[default]
+    Keep,
+    /// It leaves the loss and the baseline.
+    Drop,
+    /// It stays in the baseline and leaves the loss.
+    Mask,
+}

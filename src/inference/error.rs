@@ -1,0 +1,38 @@
+//! What can go wrong with an engine. A failure of the engine is never the policy's doing.
+
+use std::time::Duration;
+
+/// A failure of the engine, or a request that it cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The prompt leaves no room for an answer.
+    #[error("prompt of {prompt} tokens does not fit into the window of {window}")]
+    Window {
+        /// Tokens asked.
+        prompt: usize,
+        /// Tokens that fit.
+        window: usize,
+    },
+    /// Something in the request is out of range.
+    #[error("invalid request: {0}")]
+    Invalid(String),
+    /// It does not answer, or not in time.
+    #[error("engine unavailable: {reason}")]
+    Unavailable {
+        /// What was seen.
+        reason: String,
+        /// When to try again, if known.
+        retry_after: Option<Duration>,
+    },
+    /// What came back contradicts itself and is not used.
+    #[error("response rejected: {0}")]
+    Rejected(String),
+    /// The weights could not be loaded.
+    #[error("weights in `{path}` could not be served: {reason}")]
+    Weights {
+        /// The folder.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}

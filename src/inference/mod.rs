@@ -1,0 +1,48 @@
+//! Engines: tokens in, tokens out.
+//!
+//! The trait `Engine` and its implementations. An engine never sees text or messages; whoever speaks to
+//! it has rendered the prompt, and records what comes back bit for bit.
+
+mod error;
+mod request;
+
+pub use error::EngineError;
+pub use request::{
+    EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
+    TokenDelta,
+};
+
+use std::path::Path;
+
+use async_trait::async_trait;
+
+use crate::trajectory::PolicyVersion;
+
+/// A server of the policy.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// Starts one generation. Its events arrive on a bounded channel; dropping it aborts the generation.
+    async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError>;
+
+    /// Ends a generation; what was sampled so far arrives with `FinishReason::Abort`. Unknown ids are ignored.
+    async fn abort(&self, request_id: &str);
+
+    /// Stops sampling until `resume`.
+    async fn pause(&self, mode: PauseMode) -> Result<(), EngineError>;
+
+    /// Serves the weights in this Hugging Face folder from now on, under this version. Sessions stay; caches
+    /// that older weights filled are invalidated.
+    async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError>;
+
+    /// Goes on after `pause`; also after a failure in between.
+    async fn resume(&self) -> Result<(), EngineError>;
+
+    /// The version that samples now.
+    fn version(&self) -> PolicyVersion;
+
+    /// How busy it is.
+    fn load(&self) -> EngineLoad;
+
+    /// Whether generations carry the log-prob of each sampled token.
+    fn gives_logprobs(&self) -> bool;
+}

@@ -1,0 +1,129 @@
+//! What is asked of an engine and what it answers.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::trajectory::{FinishReason, PolicyVersion, SessionKey, TokenId};
+
+/// One generation.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    /// Unique; `abort` takes it.
+    pub id: String,
+    /// Whose cache it extends.
+    pub session: SessionKey,
+    /// Everything before the first token to sample.
+    pub prompt: Arc<[TokenId]>,
+    /// How to sample.
+    pub sampling: Sampling,
+    /// Who asks.
+    pub origin: RequestOrigin,
+}
+
+/// Whose conversation a request belongs to; only the `replay` engine looks at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestOrigin {
+    /// The task worked on.
+    pub task_id: String,
+    /// Which episode of its group.
+    pub episode_index: u32,
+    /// Assistant turns that came before in this conversation.
+    pub turn: u32,
+}
+
+/// How to sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// Nucleus; 1.0 is off.
+    pub top_p: f32,
+    /// Kept candidates; -1 is off.
+    pub top_k: i32,
+    /// At most this many tokens.
+    pub max_tokens: u32,
+    /// Tokens that end the generation; the one sampled is part of the output.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Makes the generation repeatable.
+    pub seed: u64,
+}
+
+/// A running generation.
+#[derive(Debug)]
+pub struct Generation {
+    /// Token deltas, then exactly one `Finished`.
+    pub events: mpsc::Receiver<GenerationEvent>,
+}
+
+/// One event of a generation.
+#[derive(Debug, Clone)]
+pub enum GenerationEvent {
+    /// Sampled tokens.
+    Tokens(TokenDelta),
+    /// The end.
+    Finished(Finish),
+}
+
+/// Newly sampled tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenDelta {
+    /// Their ids.
+    pub ids: Vec<TokenId>,
+    /// Their log-probs at sampling temperature; `None` if the engine gives none. As long as `ids`.
+    pub logprobs: Option<Vec<f32>>,
+    /// The weights that sampled them.
+    pub version: PolicyVersion,
+}
+
+/// The end of a generation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    /// Why.
+    pub reason: FinishReason,
+    /// What it cost.
+    pub usage: EngineUsage,
+    /// What went wrong, with `FinishReason::Error`.
+    pub error: Option<String>,
+}
+
+/// Token counts of one generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EngineUsage {
+    /// Prompt tokens.
+    pub prompt: u32,
+    /// Prompt tokens whose keys and values were cached.
+    pub cached: u32,
+    /// Sampled tokens.
+    pub completion: u32,
+}
+
+/// What `pause` does to running generations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseMode {
+    /// They stand still and go on after `resume`.
+    Keep,
+    /// They end first.
+    Wait,
+    /// They are aborted; what was sampled is kept.
+    Abort,
+}
+
+/// How busy an engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EngineLoad {
+    /// Generations that sample.
+    pub running: u32,
+    /// Generations that wait.
+    pub waiting: u32,
+    /// Tokens in the cache.
+    pub kv_used: u64,
+    /// Tokens that fit.
+    pub kv_capacity: u64,
+    /// Prompt tokens ever asked.
+    pub prompt_tokens: u64,
+    /// Prompt tokens ever found in the cache.
+    pub cached_tokens: u64,
+    /// Tokens ever sampled.
+    pub sampled_tokens: u64,
+}

@@ -1,0 +1,55 @@
+//! What can go wrong with a sandbox. All of it is the environment's doing, never the policy's.
+
+use std::io;
+use std::time::Duration;
+
+/// A failure of the environment.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// It could not be started.
+    #[error("sandbox `{name}` could not be started: {reason}")]
+    Start {
+        /// Of the sandbox.
+        name: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A command could not be run, or how it ended could not be known.
+    #[error("sandbox `{name}` could not run a command: {reason}")]
+    Exec {
+        /// Of the sandbox.
+        name: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A file could not be moved in or out.
+    #[error("sandbox `{name}` could not transfer `{path}`")]
+    Transfer {
+        /// Of the sandbox.
+        name: String,
+        /// Inside.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The path is not there inside.
+    #[error("`{path}` is not in sandbox `{name}`")]
+    NotFound {
+        /// Of the sandbox.
+        name: String,
+        /// Inside.
+        path: String,
+    },
+    /// It is gone already.
+    #[error("sandbox `{0}` is gone")]
+    Gone(String),
+    /// The setup did not end in time.
+    #[error("sandbox `{name}` was not ready within {waited:?}")]
+    Timeout {
+        /// Of the sandbox.
+        name: String,
+        /// The bound.
+        waited: Duration,
+    },
+}

@@ -1,0 +1,49 @@
+//! One fresh environment per trial, in which a hostile agent may do what it likes.
+//!
+//! The trait `Sandbox` and its backends. This module runs commands and moves files; it knows nothing
+//! of tasks, rewards or models.
+
+mod error;
+mod spec;
+
+pub use error::SandboxError;
+pub use spec::{ExecOutput, ExecRequest, Isolation, Limits, Network, SandboxSpec};
+
+use std::path::Path;
+
+use async_trait::async_trait;
+
+/// A running sandbox. Dropping one destroys it; `destroy` also says whether that worked.
+#[async_trait]
+pub trait Sandbox: Send + Sync {
+    /// Runs one command to its end, its output captured up to `request.output_limit`.
+    ///
+    /// The whole process group is killed at `request.timeout`; there is no hidden limit beside it and
+    /// the sandbox's own deadline.
+    ///
+    /// # Errors
+    /// When the command could not be started or its exit status could not be known: that is the
+    /// environment's failure. A non-zero exit or a time-out of the command is an `Ok`.
+    async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError>;
+
+    /// Copies a host file or folder to `to` (absolute path inside), creating parents.
+    async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError>;
+
+    /// Copies a file or folder from inside to the host. A missing source is `SandboxError::NotFound`.
+    async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError>;
+
+    /// Ends every process that runs inside, the sandbox itself excepted.
+    async fn end_processes(&self) -> Result<(), SandboxError>;
+
+    /// Paths below the workdir that were added, changed or removed since the start, sorted.
+    async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError>;
+
+    /// What this sandbox isolates, as it was found to be when it started.
+    fn isolation(&self) -> Isolation;
+
+    /// The address under which the proxy answers inside, such as `http://127.0.0.1:8080`.
+    fn proxy_url(&self) -> Option<String>;
+
+    /// Removes everything. Idempotent.
+    async fn destroy(&self) -> Result<(), SandboxError>;
+}

@@ -1,0 +1,106 @@
+//! What a sandbox is asked for, what a command is, and what comes back.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a trial asks of its sandbox.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// Folder on the host whose content becomes the working folder, untouched by the trial.
+    pub source: PathBuf,
+    /// Working folder inside, such as `/app`.
+    pub workdir: String,
+    /// Environment of every command.
+    pub env: BTreeMap<String, String>,
+    /// Limits.
+    pub limits: Limits,
+    /// What the network reaches.
+    pub network: Network,
+    /// Readable name, unique in the run; also names the host folder of the trial's diff.
+    pub name: String,
+    /// Labels by which a killed process's leftovers are found (run, episode).
+    pub labels: BTreeMap<String, String>,
+    /// From creation to forced removal, whatever happens.
+    pub lifetime: Duration,
+}
+
+/// Resource limits; `None` is the machine's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// CPU cores.
+    pub cpus: Option<f32>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes.
+    pub pids: Option<u32>,
+    /// Bytes that the trial may write.
+    pub disk: Option<u64>,
+}
+
+/// What the network reaches from inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Loopback only.
+    #[default]
+    None,
+    /// Loopback, and the proxy's inference routes at this host address.
+    Proxy(SocketAddr),
+}
+
+/// One command.
+#[derive(Debug, Clone)]
+pub struct ExecRequest {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Beside the sandbox's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Working folder; `None` is the sandbox's.
+    pub cwd: Option<String>,
+    /// Text for its standard input; `None` is an empty one.
+    pub stdin: Option<String>,
+    /// Its process group is killed when this has passed.
+    pub timeout: Duration,
+    /// Bytes kept of the combined output: head and tail, the middle is left out with a note.
+    pub output_limit: usize,
+}
+
+impl ExecRequest {
+    /// `sh -c <script>` with a minute and 64 KiB of output.
+    pub fn shell(script: impl Into<String>) -> Self {
+        Self {
+            argv: vec!["sh".to_owned(), "-c".to_owned(), script.into()],
+            env: BTreeMap::new(),
+            cwd: None,
+            stdin: None,
+            timeout: Duration::from_mins(1),
+            output_limit: 64 * 1024,
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// Exit code; 128 + signal where a signal ended it, 124 at the time-out.
+    pub exit_code: i32,
+    /// Standard output and error in the order written, lossily decoded.
+    pub output: String,
+    /// Bytes left out of `output`.
+    pub truncated: u64,
+    /// Whether the time-out ended it.
+    pub timed_out: bool,
+    /// Wall time.
+    pub duration: Duration,
+}
+
+/// What a sandbox keeps apart from the host, probed by doing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Own user, mount, pid, network, ipc and uts namespaces: the host's files, processes and network are not there.
+    Namespaces,
+    /// Namespaces are not allowed here: a copied working folder, landlock where the kernel has it, no new
+    /// privileges, limits. The text says what is not isolated.
+    Weak(&'static str),
+}

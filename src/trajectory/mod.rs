@@ -1,0 +1,14 @@
+//! What was sampled: tokens, masks, log-probs, segments, episodes, outcomes.
+//!
+//! Plain data and the arithmetic over it, the call forest included. This module never re-tokenises
+//! text: every id in it is one that an engine saw or sampled.
+
+mod episode;
+mod identity;
+mod outcome;
+mod segment;
+
+pub use episode::{CaptureAudit, Episode, SamplingParams, Timings};
+pub use identity::{EpisodeId, GroupId, PolicyVersion, SessionKey, TokenId, TrialId, VersionParseError};
+pub use outcome::{FinishReason, Outcome};
+pub use segment::{Segment, VersionSpan};
