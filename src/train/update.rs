@@ -1,0 +1,307 @@
+//! One trainer step: filter, advantages, old log-probs, mini-batches, optimizer steps, metrics.
+
+use std::time::Instant;
+
+use lego_policy::{LossStats, Trainer};
+
+use super::advantage::{self, Algorithm};
+use super::aggregate::{SequenceTokens, token_coefficients};
+use super::batch::{TrainRow, cut_micro_batches, split_mini_batches};
+use super::error::TrainError;
+use super::filter::Filter;
+use super::group::{Unit, gather};
+use super::log_probs;
+use super::measure;
+use super::recipe::Recipe;
+use super::report::{Metrics, Skip, StepReport};
+use crate::trajectory::{Episode, EpisodeId};
+
+#[cfg(test)]
+mod tests;
+
+/// Tokens that a row allows (`[data]`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// `max_prompt_tokens`.
+    pub prompt: usize,
+    /// `max_response_tokens`; T_max of `seq-mean-token-sum-norm`.
+    pub response: usize,
+}
+
+/// What an update needs beside the recipe.
+#[derive(Debug, Clone)]
+pub struct UpdateSettings {
+    /// `[train]`.
+    pub recipe: Recipe,
+    /// `[filter]`.
+    pub filter: Filter,
+    /// `[data]`.
+    pub window: Window,
+    /// `rollout.group_size`; `None` where the shards are another run's.
+    pub group_size: Option<usize>,
+    /// `run.seed`.
+    pub seed: u64,
+}
+
+/// Makes updates. Holds no weights but the reference's: the policy is the caller's.
+pub struct Updater {
+    settings: UpdateSettings,
+    algorithm: Box<dyn Algorithm>,
+    reference: Option<Trainer>,
+}
+
+/// A row that is computed, and where it belongs.
+pub(super) struct Work<'a> {
+    pub(super) row: TrainRow,
+    pub(super) unit: usize,
+    pub(super) episode: &'a Episode,
+    /// What its log-probs are taken under.
+    pub(super) temperature: f32,
+}
+
+impl Work<'_> {
+    pub(super) fn id(&self) -> &EpisodeId {
+        &self.episode.episode_id
+    }
+}
+
+impl Updater {
+    /// An updater for the recipe's own algorithm. `reference` is needed where the recipe has a KL term.
+    pub fn new(settings: UpdateSettings, reference: Option<Trainer>) -> Result<Self, TrainError> {
+        let algorithm = advantage::of_recipe(&settings.recipe);
+        Self::with_algorithm(settings, algorithm, reference)
+    }
+
+    /// An updater for another algorithm than the recipe names, such as a control.
+    pub fn with_algorithm(
+        settings: UpdateSettings,
+        algorithm: Box<dyn Algorithm>,
+        reference: Option<Trainer>,
+    ) -> Result<Self, TrainError> {
+        if let (Some((_, coefficient)), None) = (settings.recipe.kl, &reference) {
+            return Err(TrainError::NoReference { coefficient });
+        }
+        Ok(Self { settings, algorithm, reference })
+    }
+
+    /// What it was made with.
+    pub fn settings(&self) -> &UpdateSettings {
+        &self.settings
+    }
+
+    /// Trainer step `step` (the first is 1) on the episodes sampled for it.
+    ///
+    /// Groups in which the episodes cannot be told apart are counted and, where nothing but the advantage
+    /// gives them a gradient, not computed; they stay in the denominators.
+    ///
+    /// # Errors
+    /// [`TrainError::NonFinite`] before a NaN reaches the weights; optimizer steps of earlier mini-batches stand.
+    pub fn step(&self, trainer: &mut Trainer, step: u64, episodes: &[Episode]) -> Result<StepReport, TrainError> {
+        let began = Instant::now();
+        let recipe = &self.settings.recipe;
+        let lr = recipe.schedule.at(step)?;
+        self.refuse(step, episodes)?;
+        let filtered = self.settings.filter.apply(episodes, recipe.is_supervised());
+        let mut metrics = Metrics::new();
+        filtered.measure(&mut metrics);
+        let units = gather(episodes, &filtered, self.algorithm.as_ref(), self.settings.group_size);
+        measure::episodes(&units, self.settings.window, &mut metrics);
+        if !recipe.is_supervised() {
+            let silent = units.iter().filter(|unit| !unit.has_signal).count();
+            metrics.insert("rollout/no_signal_groups".to_owned(), silent as f64);
+        }
+        let mut work = self.rows(step, &units)?;
+        metrics.insert("timing_s/adv".to_owned(), began.elapsed().as_secs_f64());
+        let mut report = StepReport {
+            consumed: filtered.kept.iter().map(|kept| kept.episode.episode_id.clone()).collect(),
+            dropped: filtered.dropped,
+            ..StepReport::default()
+        };
+        if work.is_empty() {
+            let skip = if units.is_empty() { Skip::NoEpisodes } else { Skip::NoSignal };
+            tracing::warn!(step, "no update: {skip}");
+            report.skipped = Some(skip);
+        } else {
+            log_probs::prepare(trainer, self.reference.as_ref(), recipe, step, &mut work, &mut metrics)?;
+            let update = Instant::now();
+            report.updates = self.optimize(trainer, step, lr, &units, &mut work, &mut metrics)?;
+            metrics.insert("timing_s/update_actor".to_owned(), update.elapsed().as_secs_f64());
+        }
+        metrics.insert("train/skipped_steps".to_owned(), f64::from(u8::from(report.skipped.is_some())));
+        let tokens = metrics.get("perf/total_num_tokens").copied().unwrap_or_default();
+        metrics.insert("perf/throughput".to_owned(), tokens / began.elapsed().as_secs_f64().max(1e-9));
+        report.metrics = metrics;
+        Ok(report)
+    }
+
+    /// What no filter may let pass in silence.
+    fn refuse(&self, step: u64, episodes: &[Episode]) -> Result<(), TrainError> {
+        let recipe = &self.settings.recipe;
+        if recipe.is_supervised() {
+            return Ok(());
+        }
+        let sampled = |episode: &&Episode| episode.segments.iter().any(|segment| segment.trained_tokens() > 0);
+        let silent = |episode: &Episode| episode.segments.iter().all(|s| s.response_logprobs.is_none());
+        let with_tokens: Vec<&Episode> = episodes.iter().filter(sampled).collect();
+        if !with_tokens.is_empty() && with_tokens.iter().all(|episode| silent(episode)) {
+            return Err(TrainError::NoLogProbs { step, episodes: episodes.len() });
+        }
+        let cut = |episode: &&&Episode| episode.sampling.top_p < 1.0 || episode.sampling.top_k > 0;
+        match with_tokens.iter().find(cut) {
+            Some(episode) if recipe.has_ratio() && recipe.bypass_old_logprob => Err(TrainError::CutDistribution {
+                episode: episode.episode_id.clone(),
+                top_p: episode.sampling.top_p,
+                top_k: episode.sampling.top_k,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rows to compute: those of episodes in the loss that can leave a gradient.
+    fn rows<'a>(&self, step: u64, units: &[Unit<'a>]) -> Result<Vec<Work<'a>>, TrainError> {
+        let recipe = &self.settings.recipe;
+        let mut work = Vec::new();
+        for (place, unit) in units.iter().enumerate() {
+            for member in &unit.members {
+                let episode = member.episode;
+                let not_finite = |quantity| TrainError::NonFinite { step, quantity, episode: episode.episode_id.clone() };
+                if !recipe.is_supervised() && !episode.reward.is_some_and(f32::is_finite) {
+                    return Err(not_finite("the reward"));
+                }
+                if !member.advantage.is_finite() {
+                    return Err(not_finite("the advantage"));
+                }
+                if !member.in_loss || (member.advantage == 0.0 && recipe.zero_advantage_is_zero_gradient()) {
+                    continue;
+                }
+                let greedy_or_supervised = recipe.is_supervised() || episode.sampling.temperature <= 0.0;
+                let temperature = if greedy_or_supervised { 1.0 } else { episode.sampling.temperature };
+                for segment in &episode.segments {
+                    let Some(row) = TrainRow::of_segment(segment, member.advantage) else { continue };
+                    if !recipe.is_supervised() && !row.trained(&row.recorded).all(f32::is_finite) {
+                        return Err(not_finite("a recorded log-prob"));
+                    }
+                    work.push(Work { row, unit: place, episode, temperature });
+                }
+            }
+        }
+        Ok(work)
+    }
+
+    /// Mini-batch after mini-batch; returns the optimizer steps taken.
+    fn optimize(
+        &self,
+        trainer: &mut Trainer,
+        step: u64,
+        lr: f64,
+        units: &[Unit<'_>],
+        work: &mut [Work<'_>],
+        metrics: &mut Metrics,
+    ) -> Result<u32, TrainError> {
+        let recipe = &self.settings.recipe;
+        let mini_batches = split_mini_batches(units.len(), recipe.mini_batch, self.settings.seed, step);
+        let (mut total, mut norms, mut updates) = (LossStats::default(), 0.0, 0);
+        for batch in &mini_batches {
+            let chosen = self.weigh(batch, units, work);
+            if chosen.is_empty() {
+                continue;
+            }
+            let stats = accumulate(trainer, recipe, step, work, &chosen)?;
+            let applied = trainer
+                .apply(lr, recipe.grad_clip.is_finite().then_some(recipe.grad_clip))
+                .map_err(|source| TrainError::from_policy(step, source, |row| work[chosen[row]].id()))?;
+            total.merge(&stats);
+            norms += applied.grad_norm;
+            updates += 1;
+        }
+        metrics.insert("actor/lr".to_owned(), lr);
+        metrics.insert("actor/updates".to_owned(), f64::from(updates));
+        metrics.insert("actor/skipped_mini_batches".to_owned(), mini_batches.len() as f64 - f64::from(updates));
+        metrics.insert("actor/grad_norm".to_owned(), norms / f64::from(updates.max(1)));
+        loss_metrics(recipe, &total, f64::from(updates.max(1)), metrics);
+        Ok(updates)
+    }
+
+    /// Gives the rows of a mini-batch their coefficients; returns their places in `work`.
+    fn weigh(&self, batch: &[usize], units: &[Unit<'_>], work: &mut [Work<'_>]) -> Vec<usize> {
+        let members: Vec<_> = batch.iter().flat_map(|&unit| &units[unit].members).collect();
+        let lengths: Vec<_> = members.iter().map(|member| SequenceTokens(member.trained_tokens)).collect();
+        let weights =
+            token_coefficients(self.settings.recipe.aggregation, &lengths, self.settings.window.response);
+        let weight_of: std::collections::HashMap<&EpisodeId, f32> =
+            members.iter().map(|member| &member.episode.episode_id).zip(weights).collect();
+        let mut chosen = Vec::new();
+        for (place, work) in work.iter_mut().enumerate() {
+            if batch.contains(&work.unit)
+                && let Some(&weight) = weight_of.get(&work.episode.episode_id)
+            {
+                work.row.set_coefficient(weight);
+                chosen.push(place);
+            }
+        }
+        chosen
+    }
+}
+
+/// Adds up the gradient of the chosen rows, micro-batch by micro-batch.
+fn accumulate(
+    trainer: &mut Trainer,
+    recipe: &Recipe,
+    step: u64,
+    work: &[Work<'_>],
+    chosen: &[usize],
+) -> Result<LossStats, TrainError> {
+    let mut total = LossStats::default();
+    for (temperature, rows) in micro_batches(work, chosen, recipe.micro_batch_tokens) {
+        let views: Vec<_> = rows.iter().map(|&place| work[place].row.view()).collect();
+        let stats = match trainer.accumulate(&views, &recipe.objective(temperature)) {
+            Ok(stats) if !stats.non_finite => stats,
+            Ok(_) => {
+                trainer.discard_gradients();
+                return Err(TrainError::NonFinite { step, quantity: "the loss", episode: work[rows[0]].id().clone() });
+            }
+            Err(source) => {
+                trainer.discard_gradients();
+                return Err(TrainError::from_policy(step, source, |row| work[rows[row]].id()));
+            }
+        };
+        total.merge(&stats);
+    }
+    Ok(total)
+}
+
+/// Micro-batches of the chosen rows; all rows of one were sampled at the same temperature.
+pub(super) fn micro_batches(work: &[Work<'_>], chosen: &[usize], budget: usize) -> Vec<(f32, Vec<usize>)> {
+    let mut sorted = chosen.to_vec();
+    sorted.sort_by(|&a, &b| work[a].temperature.total_cmp(&work[b].temperature));
+    sorted
+        .chunk_by(|&a, &b| work[a].temperature.to_bits() == work[b].temperature.to_bits())
+        .flat_map(|alike| {
+            let lengths: Vec<usize> = alike.iter().map(|&place| work[place].row.tokens.len()).collect();
+            let batches = cut_micro_batches(&lengths, budget);
+            batches
+                .into_iter()
+                .map(|batch| (work[alike[0]].temperature, batch.into_iter().map(|row| alike[row]).collect()))
+        })
+        .collect()
+}
+
+/// `actor/*` from the sums over the step's mini-batches.
+fn loss_metrics(recipe: &Recipe, total: &LossStats, updates: f64, metrics: &mut Metrics) {
+    let tokens = total.tokens.max(1.0);
+    metrics.insert("actor/entropy".to_owned(), total.entropy / tokens);
+    if recipe.is_supervised() {
+        metrics.insert("train/loss".to_owned(), total.loss / updates);
+        return;
+    }
+    metrics.insert("actor/pg_loss".to_owned(), total.pg_loss / updates);
+    metrics.insert("actor/kl_loss".to_owned(), total.kl_loss / updates);
+    if recipe.has_ratio() {
+        metrics.insert("actor/ppo_kl".to_owned(), total.neg_log_ratio / tokens);
+        metrics.insert("actor/pg_clipfrac".to_owned(), total.clipped / tokens);
+        metrics.insert("actor/pg_clipfrac_lower".to_owned(), total.clipped_lower / tokens);
+        metrics.insert("actor/ratio_mean".to_owned(), total.ratio_sum / tokens);
+        metrics.insert("actor/ratio_min".to_owned(), f64::from(total.ratio_min));
+        metrics.insert("actor/ratio_max".to_owned(), f64::from(total.ratio_max));
+    }
+}
