@@ -10,7 +10,7 @@ use crate::config::LossAggregation;
 pub struct SequenceTokens(pub usize);
 
 /// The coefficient of each sequence's token losses, such that Σ coefficient·L over the trained tokens of the
-/// mini-batch is the aggregated loss. `longest_allowed` is T_max of `seq-mean-token-sum-norm`, in tokens.
+/// mini-batch is the aggregated loss. `longest_allowed` is `T_max` of `seq-mean-token-sum-norm`, in tokens.
 ///
 /// A sequence without a trained token gets 0 and does not count as a sequence.
 pub fn token_coefficients(mode: LossAggregation, sequences: &[SequenceTokens], longest_allowed: usize) -> Vec<f32> {
@@ -56,7 +56,11 @@ mod tests {
             LossAggregation::TokenMean => all / counted.iter().map(|tokens| tokens.len()).sum::<usize>().max(1) as f64,
             LossAggregation::SeqMeanTokenSum => all / sequences,
             LossAggregation::SeqMeanTokenMean => {
-                counted.iter().map(|tokens| sum(tokens) / tokens.len() as f64).sum::<f64>() / sequences
+                counted
+                    .iter()
+                    .map(|tokens| sum(tokens) / tokens.len() as f64)
+                    .sum::<f64>()
+                    / sequences
             }
             LossAggregation::SeqMeanTokenSumNorm => all / (sequences * longest as f64),
         }
@@ -94,9 +98,21 @@ mod tests {
     #[test]
     fn two_episodes_by_hand() {
         let lengths = [SequenceTokens(1), SequenceTokens(3)];
-        assert_eq!(token_coefficients(LossAggregation::TokenMean, &lengths, 10), [0.25, 0.25]);
-        assert_eq!(token_coefficients(LossAggregation::SeqMeanTokenSum, &lengths, 10), [0.5, 0.5]);
-        assert_eq!(token_coefficients(LossAggregation::SeqMeanTokenMean, &lengths, 10), [0.5, 1.0 / 6.0]);
-        assert_eq!(token_coefficients(LossAggregation::SeqMeanTokenSumNorm, &lengths, 10), [0.05, 0.05]);
+        assert_eq!(
+            token_coefficients(LossAggregation::TokenMean, &lengths, 10),
+            [0.25, 0.25]
+        );
+        assert_eq!(
+            token_coefficients(LossAggregation::SeqMeanTokenSum, &lengths, 10),
+            [0.5, 0.5]
+        );
+        assert_eq!(
+            token_coefficients(LossAggregation::SeqMeanTokenMean, &lengths, 10),
+            [0.5, 1.0 / 6.0]
+        );
+        assert_eq!(
+            token_coefficients(LossAggregation::SeqMeanTokenSumNorm, &lengths, 10),
+            [0.05, 0.05]
+        );
     }
 }

@@ -38,7 +38,10 @@ impl TrainRow {
         let first = segment.response_mask.iter().position(|&mask| mask == 1)?;
         let end = segment.response_mask.iter().rposition(|&mask| mask == 1)? + 1;
         let tokens = [segment.prompt_ids.as_slice(), &segment.response_ids[..end]].concat();
-        let recorded = segment.response_logprobs.as_ref().map_or_else(Vec::new, |values| values[first..end].to_vec());
+        let recorded = segment
+            .response_logprobs
+            .as_ref()
+            .map_or_else(Vec::new, |values| values[first..end].to_vec());
         Some(Self {
             tokens,
             loss_start: segment.prompt_ids.len() + first,
@@ -53,18 +56,30 @@ impl TrainRow {
 
     /// Gives each trained position this weight, and the others 0.
     pub fn set_coefficient(&mut self, coefficient: f32) {
-        self.coefficients = self.mask.iter().map(|&mask| if mask == 1 { coefficient } else { 0.0 }).collect();
+        self.coefficients = self
+            .mask
+            .iter()
+            .map(|&mask| if mask == 1 { coefficient } else { 0.0 })
+            .collect();
     }
 
     /// `values` with 0 where nothing trains, as shards have them: no value outside the mask can reach a sum.
     pub fn masked(&self, mut values: Vec<f32>) -> Vec<f32> {
-        values.iter_mut().zip(&self.mask).filter(|(_, mask)| **mask == 0).for_each(|(value, _)| *value = 0.0);
+        values
+            .iter_mut()
+            .zip(&self.mask)
+            .filter(|(_, mask)| **mask == 0)
+            .for_each(|(value, _)| *value = 0.0);
         values
     }
 
     /// The values of the trained positions among `values`.
     pub fn trained<'a>(&'a self, values: &'a [f32]) -> impl Iterator<Item = f32> + 'a {
-        values.iter().zip(&self.mask).filter(|(_, mask)| **mask == 1).map(|(value, _)| *value)
+        values
+            .iter()
+            .zip(&self.mask)
+            .filter(|(_, mask)| **mask == 1)
+            .map(|(value, _)| *value)
     }
 
     /// The policy package's view, for an update.
@@ -82,7 +97,10 @@ impl TrainRow {
 
     /// The policy package's view, for log-probs.
     pub fn sequence(&self) -> Sequence<'_> {
-        Sequence { tokens: &self.tokens, loss_start: self.loss_start }
+        Sequence {
+            tokens: &self.tokens,
+            loss_start: self.loss_start,
+        }
     }
 }
 
@@ -137,12 +155,18 @@ mod tests {
             ..Segment::default()
         };
         let mut row = TrainRow::of_segment(&segment, 2.0).unwrap();
-        assert_eq!((row.tokens.as_slice(), row.loss_start), ([1, 2, 3, 4, 5, 6].as_slice(), 3));
+        assert_eq!(
+            (row.tokens.as_slice(), row.loss_start),
+            ([1, 2, 3, 4, 5, 6].as_slice(), 3)
+        );
         assert_eq!((row.mask.as_slice(), row.advantages.len()), ([1, 0, 1].as_slice(), 3));
         assert_eq!(row.trained(&row.recorded).collect::<Vec<_>>(), [-0.5, -0.25]);
         row.set_coefficient(0.25);
         assert_eq!(row.coefficients, [0.25, 0.0, 0.25]);
-        let untrained = Segment { response_mask: vec![0; 5], ..segment };
+        let untrained = Segment {
+            response_mask: vec![0; 5],
+            ..segment
+        };
         assert_eq!(TrainRow::of_segment(&untrained, 1.0), None);
     }
 

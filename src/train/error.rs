@@ -82,10 +82,16 @@ impl TrainError {
     /// The policy package's error in a micro-batch whose rows are of these episodes, by row.
     pub(super) fn from_policy<'a>(step: u64, source: TrainerError, episode: impl Fn(usize) -> &'a EpisodeId) -> Self {
         match source {
-            TrainerError::NonFiniteGradient { .. } => {
-                Self::NonFinite { step, quantity: "the gradient", episode: episode(0).clone() }
-            }
-            TrainerError::Row { row, problem } => Self::Row { step, episode: episode(row).clone(), problem },
+            TrainerError::NonFiniteGradient { .. } => Self::NonFinite {
+                step,
+                quantity: "the gradient",
+                episode: episode(0).clone(),
+            },
+            TrainerError::Row { row, problem } => Self::Row {
+                step,
+                episode: episode(row).clone(),
+                problem,
+            },
             source => Self::Policy { step, source },
         }
     }

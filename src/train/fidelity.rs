@@ -101,7 +101,10 @@ mod tests {
         let values = [-0.1_f32, -2.0, -0.7];
         let same = compare_log_probs(values.map(|v| (v, v))).unwrap();
         assert!((same.pearson.unwrap() - 1.0).abs() < 1e-12);
-        assert_eq!((same.kl, same.k3_kl, same.ratio_min, same.ratio_max), (0.0, 0.0, 1.0, 1.0));
+        assert_eq!(
+            (same.kl, same.k3_kl, same.ratio_min, same.ratio_max),
+            (0.0, 0.0, 1.0, 1.0)
+        );
         assert_eq!(compare_log_probs([]), None);
         assert_eq!(compare_log_probs([(-0.5, -0.5); 3]).unwrap().pearson, None);
     }

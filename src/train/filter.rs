@@ -100,7 +100,10 @@ impl Filter {
         for episode in episodes {
             match self.reason_to_drop(episode, supervised) {
                 Some(reason) => filtered.dropped.push((episode.episode_id.clone(), reason)),
-                None => filtered.kept.push(Kept { episode, in_loss: !self.is_masked(episode) }),
+                None => filtered.kept.push(Kept {
+                    episode,
+                    in_loss: !self.is_masked(episode),
+                }),
             }
         }
         filtered
@@ -134,7 +137,11 @@ impl Filter {
         if episode.reward.is_none() {
             return Some(DropReason::NoReward);
         }
-        episode.segments.iter().any(lacks_log_probs).then_some(DropReason::NoLogProbs)
+        episode
+            .segments
+            .iter()
+            .any(lacks_log_probs)
+            .then_some(DropReason::NoLogProbs)
     }
 }
 
@@ -142,7 +149,10 @@ impl Filter {
 fn is_well_formed(segment: &Segment) -> bool {
     let length = segment.response_ids.len();
     segment.response_mask.len() == length
-        && segment.response_logprobs.as_ref().is_none_or(|values| values.len() == length)
+        && segment
+            .response_logprobs
+            .as_ref()
+            .is_none_or(|values| values.len() == length)
         && segment.response_mask.iter().all(|&mask| mask <= 1)
         && !(segment.prompt_ids.is_empty() && segment.response_mask.first() == Some(&1))
 }
@@ -157,7 +167,10 @@ impl Filtered<'_> {
     pub fn measure(&self, metrics: &mut Metrics) {
         let total = self.kept.len() + self.dropped.len();
         if total > 0 {
-            metrics.insert("trajectory_filter/invalid_ratio".to_owned(), self.dropped.len() as f64 / total as f64);
+            metrics.insert(
+                "trajectory_filter/invalid_ratio".to_owned(),
+                self.dropped.len() as f64 / total as f64,
+            );
         }
         let mut counts: BTreeMap<&str, f64> = BTreeMap::new();
         for (_, reason) in &self.dropped {
@@ -167,21 +180,37 @@ impl Filtered<'_> {
         if masked > 0 {
             counts.insert("overlong_masked", masked as f64);
         }
-        metrics.extend(counts.into_iter().map(|(name, count)| (format!("trajectory_filter/reason/{name}"), count)));
+        metrics.extend(
+            counts
+                .into_iter()
+                .map(|(name, count)| (format!("trajectory_filter/reason/{name}"), count)),
+        );
     }
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "the compared values are exact")]
 mod tests {
     use super::*;
     use crate::train::fixture::episode;
 
     fn filter(overlong: OverlongPolicy, hacks: HackPolicy) -> Filter {
-        Filter::from_sections(&FilterSection { overlong, ..FilterSection::default() }, hacks).unwrap()
+        Filter::from_sections(
+            &FilterSection {
+                overlong,
+                ..FilterSection::default()
+            },
+            hacks,
+        )
+        .unwrap()
     }
 
     fn reason(filter: &Filter, episode: &Episode, supervised: bool) -> Option<&'static str> {
-        filter.apply([episode], supervised).dropped.first().map(|(_, reason)| reason.name())
+        filter
+            .apply([episode], supervised)
+            .dropped
+            .first()
+            .map(|(_, reason)| reason.name())
     }
 
     #[test]
@@ -190,8 +219,15 @@ mod tests {
         for outcome in Outcome::ALL {
             let mut episode = episode("a", "g", Some(0.0));
             episode.outcome = outcome;
-            assert_eq!(reason(&filter, &episode, false), (!outcome.is_graded()).then(|| outcome.name()));
-            assert_eq!(reason(&filter, &episode, true), None, "supervised training takes {outcome}");
+            assert_eq!(
+                reason(&filter, &episode, false),
+                (!outcome.is_graded()).then(|| outcome.name())
+            );
+            assert_eq!(
+                reason(&filter, &episode, true),
+                None,
+                "supervised training takes {outcome}"
+            );
         }
     }
 
@@ -199,8 +235,16 @@ mod tests {
     fn overlong_is_kept_dropped_or_masked() {
         let mut long = episode("a", "g", Some(0.0));
         long.outcome = Outcome::Overlong;
-        assert!(filter(OverlongPolicy::Keep, HackPolicy::Flag).apply([&long], false).kept[0].in_loss);
-        assert_eq!(reason(&filter(OverlongPolicy::Drop, HackPolicy::Flag), &long, false), Some("overlong"));
+        assert!(
+            filter(OverlongPolicy::Keep, HackPolicy::Flag)
+                .apply([&long], false)
+                .kept[0]
+                .in_loss
+        );
+        assert_eq!(
+            reason(&filter(OverlongPolicy::Drop, HackPolicy::Flag), &long, false),
+            Some("overlong")
+        );
         let masked = filter(OverlongPolicy::Mask, HackPolicy::Flag);
         let filtered = masked.apply([&long], false);
         assert!(!filtered.kept[0].in_loss);
@@ -216,7 +260,10 @@ mod tests {
         let mut hacked = episode("a", "g", Some(1.0));
         hacked.hack_flags = vec!["tests_modified".to_owned()];
         assert_eq!(reason(&flag, &hacked, false), None);
-        assert_eq!(reason(&filter(OverlongPolicy::Keep, HackPolicy::Drop), &hacked, false), Some("hack"));
+        assert_eq!(
+            reason(&filter(OverlongPolicy::Keep, HackPolicy::Drop), &hacked, false),
+            Some("hack")
+        );
 
         let mut recorded = episode("a", "g", Some(1.0));
         recorded.drop_reason = Some("slowest of its group".to_owned());
@@ -233,14 +280,26 @@ mod tests {
         assert_eq!(reason(&flag, &torn, false), Some("malformed"));
         let mut empty = episode("a", "g", Some(0.0));
         empty.segments.clear();
-        assert_eq!(reason(&flag, &empty, false), None, "it still tells its siblings' baseline");
+        assert_eq!(
+            reason(&flag, &empty, false),
+            None,
+            "it still tells its siblings' baseline"
+        );
         assert_eq!(reason(&flag, &empty, true), Some("no_trained_tokens"));
     }
 
     #[test]
     fn an_unknown_outcome_is_refused_with_the_known_ones() {
-        let section = FilterSection { drop_outcomes: vec!["timeouts".to_owned()], ..FilterSection::default() };
-        let text = Filter::from_sections(&section, HackPolicy::Flag).unwrap_err().to_string();
-        assert!(text.contains("`timeouts`") && text.contains("max_turns_reached, timeout, agent_error"), "{text}");
+        let section = FilterSection {
+            drop_outcomes: vec!["timeouts".to_owned()],
+            ..FilterSection::default()
+        };
+        let text = Filter::from_sections(&section, HackPolicy::Flag)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("`timeouts`") && text.contains("max_turns_reached, timeout, agent_error"),
+            "{text}"
+        );
     }
 }

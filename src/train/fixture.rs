@@ -42,10 +42,17 @@ pub(super) fn episode(id: &str, group: &str, reward: Option<f32>) -> Episode {
         segments: vec![sampled(&[1, 2], &[3, 4, 5])],
         reward,
         rewards: BTreeMap::new(),
-        sampling: SamplingParams { temperature: 1.0, top_p: 1.0, top_k: -1 },
+        sampling: SamplingParams {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: -1,
+        },
         outcome: Outcome::Completed,
         drop_reason: None,
-        audit: CaptureAudit { num_turns: 1, ..CaptureAudit::default() },
+        audit: CaptureAudit {
+            num_turns: 1,
+            ..CaptureAudit::default()
+        },
         hack_flags: Vec::new(),
         started_at: Timestamp::UNIX_EPOCH,
         timings: Timings::default(),
@@ -72,7 +79,10 @@ pub(super) fn settings(section: &TrainSection) -> UpdateSettings {
     UpdateSettings {
         recipe: Recipe::from_section(section).unwrap(),
         filter: Filter::from_sections(&FilterSection::default(), HackPolicy::Flag).unwrap(),
-        window: Window { prompt: 64, response: 64 },
+        window: Window {
+            prompt: 64,
+            response: 64,
+        },
         group_size: None,
         seed: 42,
     }
@@ -81,7 +91,14 @@ pub(super) fn settings(section: &TrainSection) -> UpdateSettings {
 /// Two groups of three episodes with different answers, one rewarded in each; one episode has two segments, one a
 /// tool's answer between its own tokens.
 pub(super) fn batch() -> Vec<Episode> {
-    let answers: [&[TokenId]; 6] = [&[3, 4, 5], &[6, 7], &[8, 9, 10, 11], &[12], &[13, 14, 15], &[16, 17, 18, 19, 20]];
+    let answers: [&[TokenId]; 6] = [
+        &[3, 4, 5],
+        &[6, 7],
+        &[8, 9, 10, 11],
+        &[12],
+        &[13, 14, 15],
+        &[16, 17, 18, 19, 20],
+    ];
     let mut episodes: Vec<Episode> = answers
         .iter()
         .enumerate()
@@ -99,25 +116,41 @@ pub(super) fn batch() -> Vec<Episode> {
 
 /// Summed log-prob of an episode's trained tokens.
 pub(super) fn log_prob(policy: &Trainer, episode: &Episode) -> f32 {
-    let rows: Vec<_> =
-        episode.segments.iter().filter_map(|segment| super::TrainRow::of_segment(segment, 0.0)).collect();
+    let rows: Vec<_> = episode
+        .segments
+        .iter()
+        .filter_map(|segment| super::TrainRow::of_segment(segment, 0.0))
+        .collect();
     let sequences: Vec<_> = rows.iter().map(super::TrainRow::sequence).collect();
     let found = policy.log_probs(&sequences, 1.0, 1024).unwrap();
-    rows.iter().zip(&found).flat_map(|(row, found)| row.trained(&found.logprobs)).sum()
+    rows.iter()
+        .zip(&found)
+        .flat_map(|(row, found)| row.trained(&found.logprobs))
+        .sum()
 }
 
 /// Replaces the recorded log-probs by those of the policy.
 pub(super) fn record(policy: &Trainer, episodes: &mut [Episode]) {
     for segment in episodes.iter_mut().flat_map(|episode| &mut episode.segments) {
         let tokens = [segment.prompt_ids.as_slice(), &segment.response_ids].concat();
-        let sequence = lego_policy::Sequence { tokens: &tokens, loss_start: segment.prompt_ids.len() };
+        let sequence = lego_policy::Sequence {
+            tokens: &tokens,
+            loss_start: segment.prompt_ids.len(),
+        };
         let mut found = policy.log_probs(&[sequence], 1.0, 1024).unwrap().remove(0).logprobs;
-        found.iter_mut().zip(&segment.response_mask).for_each(|(value, mask)| *value *= f32::from(*mask));
+        found
+            .iter_mut()
+            .zip(&segment.response_mask)
+            .for_each(|(value, mask)| *value *= f32::from(*mask));
         segment.response_logprobs = Some(found);
     }
 }
 
 /// Every weight, bit for bit comparable.
 pub(super) fn all_weights(policy: &Trainer) -> Vec<u32> {
-    policy.weights().iter().flat_map(|(_, tensor)| tensor.data.iter().map(|value| value.to_bits())).collect()
+    policy
+        .weights()
+        .iter()
+        .flat_map(|(_, tensor)| tensor.data.iter().map(|value| value.to_bits()))
+        .collect()
 }

@@ -44,12 +44,17 @@ pub(super) fn gather<'a>(
         (&episode.group_id, &episode.trial_name, &episode.episode_id)
     });
     let alone = !algorithm.needs_rewards();
-    let chunks: Vec<&[Kept<'a>]> =
-        kept.chunk_by(|a, b| !alone && a.episode.group_id == b.episode.group_id).collect();
+    let chunks: Vec<&[Kept<'a>]> = kept
+        .chunk_by(|a, b| !alone && a.episode.group_id == b.episode.group_id)
+        .collect();
     let groups: Vec<Group> = chunks
         .iter()
         .map(|chunk| Group {
-            returns: if alone { Vec::new() } else { chunk.iter().filter_map(|kept| kept.episode.reward).collect() },
+            returns: if alone {
+                Vec::new()
+            } else {
+                chunk.iter().filter_map(|kept| kept.episode.reward).collect()
+            },
             size: chunk.len(),
             sampled: delivered[&chunk[0].episode.group_id].max(group_size.unwrap_or(0)),
         })
@@ -60,7 +65,11 @@ pub(super) fn gather<'a>(
         .zip(&groups)
         .zip(advantages)
         .map(|((chunk, group), advantages)| Unit {
-            members: chunk.iter().zip(advantages).map(|(kept, advantage)| Member::new(*kept, advantage)).collect(),
+            members: chunk
+                .iter()
+                .zip(advantages)
+                .map(|(kept, advantage)| Member::new(*kept, advantage))
+                .collect(),
             has_signal: group.has_signal(),
         })
         .collect()
@@ -92,14 +101,18 @@ mod tests {
     }
 
     fn advantages(units: &[Unit]) -> Vec<f32> {
-        units.iter().flat_map(|unit| unit.members.iter().map(|member| member.advantage)).collect()
+        units
+            .iter()
+            .flat_map(|unit| unit.members.iter().map(|member| member.advantage))
+            .collect()
     }
 
     #[test]
     fn a_dropped_episode_does_not_move_the_baseline() {
         // [1, 1, 0, 0*] with the last one dropped: the baseline is over three.
-        let mut episodes: Vec<_> =
-            [("a", 1.0), ("b", 1.0), ("c", 0.0), ("d", 0.0)].map(|(id, r)| episode(id, "g", Some(r))).into();
+        let mut episodes: Vec<_> = [("a", 1.0), ("b", 1.0), ("c", 0.0), ("d", 0.0)]
+            .map(|(id, r)| episode(id, "g", Some(r)))
+            .into();
         episodes[3].outcome = Outcome::InfraError;
         let filtered = filter().apply(&episodes, false);
         let units = gather(&episodes, &filtered, &Grpo { norm_by_std: false }, Some(4));
@@ -129,7 +142,10 @@ mod tests {
         let episodes = [("b", "h"), ("a", "h"), ("c", "g")].map(|(id, group)| episode(id, group, Some(1.0)));
         let filtered = filter().apply(&episodes, true);
         let units = gather(&episodes, &filtered, &Supervised, Some(8));
-        let ids: Vec<_> = units.iter().map(|unit| unit.members[0].episode.episode_id.0.as_str()).collect();
+        let ids: Vec<_> = units
+            .iter()
+            .map(|unit| unit.members[0].episode.episode_id.0.as_str())
+            .collect();
         assert_eq!(ids, ["c", "a", "b"]);
         assert_eq!(advantages(&units), [1.0; 3]);
     }

@@ -24,8 +24,12 @@ pub(super) fn prepare(
 ) -> Result<(), TrainError> {
     let began = Instant::now();
     if recipe.has_ratio() && !recipe.bypass_old_logprob {
-        compute(trainer, recipe, step, work, "an old log-prob", |work, values| work.row.old = values)?;
-        let pairs = work.iter().flat_map(|Work { row, .. }| row.trained(&row.old).zip(row.trained(&row.recorded)));
+        compute(trainer, recipe, step, work, "an old log-prob", |work, values| {
+            work.row.old = values;
+        })?;
+        let pairs = work
+            .iter()
+            .flat_map(|Work { row, .. }| row.trained(&row.old).zip(row.trained(&row.recorded)));
         if let Some(fidelity) = compare_log_probs(pairs) {
             fidelity.measure(metrics);
         }
@@ -64,7 +68,11 @@ fn compute(
         for (&place, found) in rows.iter().zip(found) {
             let work = &mut work[place];
             if !work.row.trained(&found.logprobs).all(f32::is_finite) {
-                return Err(TrainError::NonFinite { step, quantity, episode: work.id().clone() });
+                return Err(TrainError::NonFinite {
+                    step,
+                    quantity,
+                    episode: work.id().clone(),
+                });
             }
             let values = work.row.masked(found.logprobs);
             store(work, values);

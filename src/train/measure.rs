@@ -3,7 +3,7 @@
 use super::group::{Member, Unit};
 use super::report::Metrics;
 use super::update::Window;
-use crate::trajectory::{Episode, Outcome};
+use crate::trajectory::{Episode, Outcome, Segment};
 
 /// Mean, largest and smallest of weighted values.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,12 @@ struct Spread {
 
 impl Spread {
     fn of(values: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
-        let empty = Self { sum: 0.0, weight: 0.0, max: f64::NEG_INFINITY, min: f64::INFINITY };
+        let empty = Self {
+            sum: 0.0,
+            weight: 0.0,
+            max: f64::NEG_INFINITY,
+            min: f64::INFINITY,
+        };
         let spread = values.into_iter().fold(empty, |spread, (value, weight)| Self {
             sum: spread.sum + value * weight,
             weight: spread.weight + weight,
@@ -41,13 +46,20 @@ fn spread(name: &str, metrics: &mut Metrics, values: impl Iterator<Item = f64>) 
 
 /// Prompt tokens of an episode: its first segment's, up to the prompt window.
 fn prompt_length(episode: &Episode, window: Window) -> usize {
-    episode.segments.first().map_or(0, |segment| segment.prompt_ids.len().min(window.prompt))
+    episode
+        .segments
+        .first()
+        .map_or(0, |segment| segment.prompt_ids.len().min(window.prompt))
 }
 
 /// Response tokens: of all segments, with the prompts' overflow beyond the window.
 fn response_length(episode: &Episode, window: Window) -> usize {
     let overflow = |length: usize| length.saturating_sub(window.prompt);
-    episode.segments.iter().map(|segment| segment.response_ids.len() + overflow(segment.prompt_ids.len())).sum()
+    episode
+        .segments
+        .iter()
+        .map(|segment| segment.response_ids.len() + overflow(segment.prompt_ids.len()))
+        .sum()
 }
 
 /// `critic/*`, `response_length/*`, `prompt_length/*`, `num_turns/*`, `perf/total_num_tokens` over kept episodes.
@@ -57,7 +69,11 @@ pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics
     let members = || units.iter().flat_map(|unit| &unit.members);
     let kept = || members().map(|member: &Member| member.episode);
     for name in ["critic/score", "critic/rewards"] {
-        spread(name, metrics, kept().filter_map(|episode| episode.reward).map(f64::from));
+        spread(
+            name,
+            metrics,
+            kept().filter_map(|episode| episode.reward).map(f64::from),
+        );
     }
     let by_token = || {
         let trained = members().filter(|member| member.trained_tokens > 0);
@@ -68,21 +84,41 @@ pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics
             spread.insert(name, metrics);
         }
     }
-    spread("response_length", metrics, kept().map(|episode| response_length(episode, window) as f64));
-    spread("prompt_length", metrics, kept().map(|episode| prompt_length(episode, window) as f64));
-    spread("num_turns", metrics, kept().map(|episode| f64::from(episode.audit.num_turns)));
+    spread(
+        "response_length",
+        metrics,
+        kept().map(|episode| response_length(episode, window) as f64),
+    );
+    spread(
+        "prompt_length",
+        metrics,
+        kept().map(|episode| prompt_length(episode, window) as f64),
+    );
+    spread(
+        "num_turns",
+        metrics,
+        kept().map(|episode| f64::from(episode.audit.num_turns)),
+    );
     let count = kept().count();
     if count > 0 {
-        let share = |hit: &dyn Fn(&Episode) -> bool| kept().filter(|episode| hit(episode)).count() as f64 / count as f64;
+        let share =
+            |hit: &dyn Fn(&Episode) -> bool| kept().filter(|episode| hit(episode)).count() as f64 / count as f64;
         let clipped = share(&|episode| {
             episode.outcome == Outcome::Overlong || response_length(episode, window) >= window.response
         });
         metrics.insert("response_length/clip_ratio".to_owned(), clipped);
-        let overflown =
-            share(&|episode| episode.segments.first().is_some_and(|first| first.prompt_ids.len() > window.prompt));
+        let overflown = share(&|episode| {
+            episode
+                .segments
+                .first()
+                .is_some_and(|first| first.prompt_ids.len() > window.prompt)
+        });
         metrics.insert("prompt_length/clip_ratio".to_owned(), overflown);
     }
-    let tokens: usize = kept().flat_map(|episode| &episode.segments).map(|segment| segment.total_tokens()).sum();
+    let tokens: usize = kept()
+        .flat_map(|episode| &episode.segments)
+        .map(Segment::total_tokens)
+        .sum();
     metrics.insert("perf/total_num_tokens".to_owned(), tokens as f64);
 }
 
@@ -101,8 +137,9 @@ mod tests {
         episodes[0].segments = vec![sampled(&[1, 2, 3], &[4, 5])];
         episodes[1].segments = vec![sampled(&[1], &[4, 5, 6, 7])];
         episodes[1].audit.num_turns = 3;
-        let filtered =
-            Filter::from_sections(&FilterSection::default(), HackPolicy::Flag).unwrap().apply(&episodes, false);
+        let filtered = Filter::from_sections(&FilterSection::default(), HackPolicy::Flag)
+            .unwrap()
+            .apply(&episodes, false);
         let units = gather(&episodes, &filtered, &Grpo { norm_by_std: false }, None);
         let mut metrics = Metrics::new();
         super::episodes(&units, Window { prompt: 2, response: 4 }, &mut metrics);

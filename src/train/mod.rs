@@ -30,6 +30,6 @@ pub use fidelity::{Fidelity, compare_log_probs};
 pub use filter::{DropReason, Filter, FilterError, Filtered};
 pub use offline::{OfflineError, OfflinePlan, ShardEntry};
 pub use recipe::{Recipe, RecipeError};
-pub use report::{Skip, StepReport};
+pub use report::{Metrics, Skip, StepReport};
 pub use schedule::{Schedule, ScheduleError};
 pub use update::{UpdateSettings, Updater, Window};

@@ -81,7 +81,12 @@ impl OfflinePlan {
         let per_step = per_step.max(1);
         let per_epoch = units.len().div_ceil(per_step) as u64;
         let steps = u64::from(steps).min(epochs.map_or(u64::MAX, |epochs| per_epoch * u64::from(epochs)));
-        Self { units, per_step, steps, seed }
+        Self {
+            units,
+            per_step,
+            steps,
+            seed,
+        }
     }
 
     /// Steps in the plan.
@@ -97,7 +102,10 @@ impl OfflinePlan {
         let per_epoch = self.units.len().div_ceil(self.per_step) as u64;
         let (epoch, place) = ((step - 1) / per_epoch, (step - 1) % per_epoch);
         let batches = split_mini_batches(self.units.len(), Some(self.per_step), self.seed, epoch);
-        batches[place as usize].iter().flat_map(|&unit| self.units[unit].iter().copied()).collect()
+        batches[place as usize]
+            .iter()
+            .flat_map(|&unit| self.units[unit].iter().copied())
+            .collect()
     }
 }
 
@@ -108,7 +116,10 @@ fn unique(entries: &[ShardEntry]) -> Result<Vec<usize>, OfflineError> {
     if order.is_empty() {
         return Err(OfflineError::Empty);
     }
-    match order.windows(2).find(|pair| entries[pair[0]].episode_id == entries[pair[1]].episode_id) {
+    match order
+        .windows(2)
+        .find(|pair| entries[pair[0]].episode_id == entries[pair[1]].episode_id)
+    {
         Some(pair) => Err(OfflineError::Twice(entries[pair[0]].episode_id.clone())),
         None => Ok(order),
     }
@@ -154,11 +165,18 @@ mod tests {
         assert_eq!(plan.steps(), 3);
         assert_eq!(all(&plan), (0..15).collect::<Vec<_>>());
         for step in 1..=3 {
-            let mut groups: Vec<_> = plan.entries(step).into_iter().map(|entry| &entries[entry].group_id).collect();
+            let mut groups: Vec<_> = plan
+                .entries(step)
+                .into_iter()
+                .map(|entry| &entries[entry].group_id)
+                .collect();
             groups.dedup();
             assert!(groups.len() <= 2 && plan.entries(step).len() == groups.len() * 3);
         }
-        assert_eq!(OfflinePlan::reinforcement(&entries, 2, 9, Some(3), 1), Err(OfflineError::Epochs(3)));
+        assert_eq!(
+            OfflinePlan::reinforcement(&entries, 2, 9, Some(3), 1),
+            Err(OfflineError::Epochs(3))
+        );
     }
 
     #[test]
@@ -167,7 +185,10 @@ mod tests {
         let backward: Vec<ShardEntry> = forward.iter().rev().cloned().collect();
         let ids = |entries: &[ShardEntry]| -> Vec<EpisodeId> {
             let plan = OfflinePlan::supervised(entries, 3, 4, None, 7).unwrap();
-            (1..=4).flat_map(|step| plan.entries(step)).map(|entry| entries[entry].episode_id.clone()).collect()
+            (1..=4)
+                .flat_map(|step| plan.entries(step))
+                .map(|entry| entries[entry].episode_id.clone())
+                .collect()
         };
         assert_eq!(ids(&forward), ids(&backward));
     }
@@ -176,7 +197,9 @@ mod tests {
     fn nothing_and_twice_the_same_are_refused() {
         assert_eq!(OfflinePlan::supervised(&[], 1, 1, None, 1), Err(OfflineError::Empty));
         let twice = [entries(1, 1), entries(1, 1)].concat();
-        let text = OfflinePlan::reinforcement(&twice, 1, 1, None, 1).unwrap_err().to_string();
+        let text = OfflinePlan::reinforcement(&twice, 1, 1, None, 1)
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("e000 is in the shards twice"), "{text}");
     }
 }

@@ -78,14 +78,30 @@ pub enum RecipeError {
 /// Advantage, division by the standard deviation, loss and aggregation of a preset.
 fn preset(algorithm: AlgorithmName) -> (Option<AdvantageName>, bool, LossName, LossAggregation) {
     match algorithm {
-        AlgorithmName::Gspo => {
-            (Some(AdvantageName::Grpo), true, LossName::Gspo, LossAggregation::SeqMeanTokenMean)
-        }
-        AlgorithmName::Grpo => (Some(AdvantageName::Grpo), true, LossName::Clipped, LossAggregation::TokenMean),
-        AlgorithmName::DrGrpo => {
-            (Some(AdvantageName::Grpo), false, LossName::Clipped, LossAggregation::SeqMeanTokenSumNorm)
-        }
-        AlgorithmName::Rloo => (Some(AdvantageName::Rloo), false, LossName::Clipped, LossAggregation::TokenMean),
+        AlgorithmName::Gspo => (
+            Some(AdvantageName::Grpo),
+            true,
+            LossName::Gspo,
+            LossAggregation::SeqMeanTokenMean,
+        ),
+        AlgorithmName::Grpo => (
+            Some(AdvantageName::Grpo),
+            true,
+            LossName::Clipped,
+            LossAggregation::TokenMean,
+        ),
+        AlgorithmName::DrGrpo => (
+            Some(AdvantageName::Grpo),
+            false,
+            LossName::Clipped,
+            LossAggregation::SeqMeanTokenSumNorm,
+        ),
+        AlgorithmName::Rloo => (
+            Some(AdvantageName::Rloo),
+            false,
+            LossName::Clipped,
+            LossAggregation::TokenMean,
+        ),
         AlgorithmName::Sft => (None, false, LossName::Sft, LossAggregation::TokenMean),
     }
 }
@@ -100,7 +116,11 @@ fn default_clips(loss: LossName) -> Option<(f32, f32)> {
 }
 
 fn in_range(key: &'static str, value: f64, ok: bool, expected: &'static str) -> Result<(), RecipeError> {
-    if ok { Ok(()) } else { Err(RecipeError::Range { key, value, expected }) }
+    if ok {
+        Ok(())
+    } else {
+        Err(RecipeError::Range { key, value, expected })
+    }
 }
 
 impl Recipe {
@@ -118,18 +138,31 @@ impl Recipe {
             } else {
                 "a likelihood of every episode reads no reward; use algorithm = \"sft\""
             };
-            return Err(RecipeError::Mismatch { loss, algorithm: section.algorithm, why });
+            return Err(RecipeError::Mismatch {
+                loss,
+                algorithm: section.algorithm,
+                why,
+            });
         }
         if supervised && section.advantage.is_some() {
-            return Err(RecipeError::NoEffect { key: "advantage", with: "algorithm = \"sft\"" });
+            return Err(RecipeError::NoEffect {
+                key: "advantage",
+                with: "algorithm = \"sft\"",
+            });
         }
         let advantage = section.advantage.or(advantage);
         if section.norm_by_std.is_some() && advantage != Some(AdvantageName::Grpo) {
-            return Err(RecipeError::NoEffect { key: "norm_by_std", with: "an advantage other than \"grpo\"" });
+            return Err(RecipeError::NoEffect {
+                key: "norm_by_std",
+                with: "an advantage other than \"grpo\"",
+            });
         }
         // The ratio of GSPO is of a sequence: only the mean over sequences of token means has its meaning.
         let aggregation = if loss == LossName::Gspo {
-            if section.loss_agg_mode.is_some_and(|mode| mode != LossAggregation::SeqMeanTokenMean) {
+            if section
+                .loss_agg_mode
+                .is_some_and(|mode| mode != LossAggregation::SeqMeanTokenMean)
+            {
                 return Err(RecipeError::NoEffect {
                     key: "loss_agg_mode",
                     with: "loss = \"gspo\", which is always seq-mean-token-mean",
@@ -144,19 +177,52 @@ impl Recipe {
         } else {
             for (key, written) in [("clip_low", section.clip_low), ("clip_high", section.clip_high)] {
                 if written.is_some() {
-                    return Err(RecipeError::NoEffect { key, with: "a loss without a ratio" });
+                    return Err(RecipeError::NoEffect {
+                        key,
+                        with: "a loss without a ratio",
+                    });
                 }
             }
             (0.0, 0.0)
         };
         let f = f64::from;
-        in_range("clip_low", f(clip_low), (0.0..1.0).contains(&clip_low), "0 ≤ clip_low < 1")?;
-        in_range("clip_high", f(clip_high), clip_high >= 0.0 && clip_high.is_finite(), "0 or more")?;
-        in_range("grad_clip", f(section.grad_clip), section.grad_clip > 0.0, "more than 0 (inf is off)")?;
-        in_range("kl_coef", f(section.kl_coef), section.kl_coef >= 0.0 && section.kl_coef.is_finite(), "0 or more")?;
-        in_range("entropy_coeff", f(section.entropy_coeff), section.entropy_coeff.is_finite(), "a finite number")?;
+        in_range(
+            "clip_low",
+            f(clip_low),
+            (0.0..1.0).contains(&clip_low),
+            "0 ≤ clip_low < 1",
+        )?;
+        in_range(
+            "clip_high",
+            f(clip_high),
+            clip_high >= 0.0 && clip_high.is_finite(),
+            "0 or more",
+        )?;
+        in_range(
+            "grad_clip",
+            f(section.grad_clip),
+            section.grad_clip > 0.0,
+            "more than 0 (inf is off)",
+        )?;
+        in_range(
+            "kl_coef",
+            f(section.kl_coef),
+            section.kl_coef >= 0.0 && section.kl_coef.is_finite(),
+            "0 or more",
+        )?;
+        in_range(
+            "entropy_coeff",
+            f(section.entropy_coeff),
+            section.entropy_coeff.is_finite(),
+            "a finite number",
+        )?;
         let micro_batch_tokens = section.max_tokens_per_micro_batch as usize;
-        in_range("max_tokens_per_micro_batch", micro_batch_tokens as f64, micro_batch_tokens > 0, "1 or more")?;
+        in_range(
+            "max_tokens_per_micro_batch",
+            micro_batch_tokens as f64,
+            micro_batch_tokens > 0,
+            "1 or more",
+        )?;
         in_range("mini_batch", 0.0, section.mini_batch != Some(0), "1 or more")?;
         Ok(Self {
             advantage,
@@ -194,7 +260,11 @@ impl Recipe {
     pub fn objective(&self, temperature: f32) -> Objective {
         let (low, high) = (self.clip_low, self.clip_high);
         let loss = match self.loss {
-            LossName::Clipped => PolicyLoss::Clipped { low, high, dual: Some(DUAL_CLIP) },
+            LossName::Clipped => PolicyLoss::Clipped {
+                low,
+                high,
+                dual: Some(DUAL_CLIP),
+            },
             LossName::Gspo => PolicyLoss::Gspo { low, high },
             LossName::Cispo => PolicyLoss::Cispo { low, high },
             LossName::Reinforce => PolicyLoss::Reinforce,
@@ -208,7 +278,12 @@ impl Recipe {
             },
             coefficient,
         });
-        Objective { loss, kl, entropy_coeff: self.entropy_coeff, temperature }
+        Objective {
+            loss,
+            kl,
+            entropy_coeff: self.entropy_coeff,
+            temperature,
+        }
     }
 }
 
@@ -217,19 +292,31 @@ mod tests {
     use super::*;
 
     fn section(algorithm: AlgorithmName) -> TrainSection {
-        TrainSection { algorithm, ..TrainSection::default() }
+        TrainSection {
+            algorithm,
+            ..TrainSection::default()
+        }
     }
 
     #[test]
     fn presets_set_what_the_documentation_says() {
         let gspo = Recipe::from_section(&section(AlgorithmName::Gspo)).unwrap();
-        assert_eq!((gspo.loss, gspo.aggregation), (LossName::Gspo, LossAggregation::SeqMeanTokenMean));
+        assert_eq!(
+            (gspo.loss, gspo.aggregation),
+            (LossName::Gspo, LossAggregation::SeqMeanTokenMean)
+        );
         assert_eq!((gspo.clip_low, gspo.clip_high, gspo.norm_by_std), (3e-4, 4e-4, true));
         let grpo = Recipe::from_section(&section(AlgorithmName::Grpo)).unwrap();
-        assert_eq!((grpo.loss, grpo.aggregation), (LossName::Clipped, LossAggregation::TokenMean));
+        assert_eq!(
+            (grpo.loss, grpo.aggregation),
+            (LossName::Clipped, LossAggregation::TokenMean)
+        );
         assert_eq!((grpo.clip_low, grpo.clip_high), (0.2, 0.28));
         let plain = Recipe::from_section(&section(AlgorithmName::DrGrpo)).unwrap();
-        assert_eq!((plain.norm_by_std, plain.aggregation), (false, LossAggregation::SeqMeanTokenSumNorm));
+        assert_eq!(
+            (plain.norm_by_std, plain.aggregation),
+            (false, LossAggregation::SeqMeanTokenSumNorm)
+        );
         let sft = Recipe::from_section(&section(AlgorithmName::Sft)).unwrap();
         assert!(sft.is_supervised() && !sft.has_ratio());
     }
@@ -251,7 +338,10 @@ mod tests {
             change(&mut written);
             Recipe::from_section(&written).unwrap_err().to_string()
         };
-        let text = refused(|s| s.loss_agg_mode = Some(LossAggregation::TokenMean), AlgorithmName::Gspo);
+        let text = refused(
+            |s| s.loss_agg_mode = Some(LossAggregation::TokenMean),
+            AlgorithmName::Gspo,
+        );
         assert!(text.contains("train.loss_agg_mode has no effect"), "{text}");
         assert!(refused(|s| s.clip_low = Some(0.1), AlgorithmName::Sft).contains("train.clip_low has no effect"));
         assert!(refused(|s| s.norm_by_std = Some(true), AlgorithmName::Rloo).contains("train.norm_by_std"));

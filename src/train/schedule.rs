@@ -48,14 +48,29 @@ pub struct Schedule {
 impl Schedule {
     /// The course that `[train]` describes.
     pub fn from_section(section: &TrainSection) -> Result<Self, ScheduleError> {
-        let TrainSection { lr, scheduler, warmup, steps, .. } = *section;
+        let TrainSection {
+            lr,
+            scheduler,
+            warmup,
+            steps,
+            ..
+        } = *section;
         if !lr.is_finite() || lr <= 0.0 {
             return Err(ScheduleError::Rate(lr));
         }
         if scheduler != SchedulerName::Constant && warmup >= steps {
-            return Err(ScheduleError::AllWarmup { warmup, steps, scheduler });
+            return Err(ScheduleError::AllWarmup {
+                warmup,
+                steps,
+                scheduler,
+            });
         }
-        Ok(Self { lr, scheduler, warmup, steps })
+        Ok(Self {
+            lr,
+            scheduler,
+            warmup,
+            steps,
+        })
     }
 
     /// Learning rate of step `step` (the first is 1).
@@ -69,7 +84,11 @@ impl Schedule {
         }
         let falling = |left: fn(f64) -> f64| {
             if step > steps {
-                return Err(ScheduleError::Ended { step, steps: self.steps, scheduler: self.scheduler });
+                return Err(ScheduleError::Ended {
+                    step,
+                    steps: self.steps,
+                    scheduler: self.scheduler,
+                });
             }
             Ok(self.lr * left((step - warmup - 1) as f64 / (steps - warmup) as f64))
         };
@@ -88,7 +107,13 @@ mod tests {
     use super::*;
 
     fn section(scheduler: SchedulerName, warmup: u32, steps: u32) -> TrainSection {
-        TrainSection { lr: 1.0, scheduler, warmup, steps, ..TrainSection::default() }
+        TrainSection {
+            lr: 1.0,
+            scheduler,
+            warmup,
+            steps,
+            ..TrainSection::default()
+        }
     }
 
     fn rates(scheduler: SchedulerName, warmup: u32, steps: u32) -> Vec<f64> {
@@ -102,16 +127,28 @@ mod tests {
         assert_eq!(rates(SchedulerName::Linear, 0, 4), [1.0, 0.75, 0.5, 0.25]);
         assert_eq!(rates(SchedulerName::Linear, 2, 4), [0.5, 1.0, 1.0, 0.5]);
         let cosine = rates(SchedulerName::Cosine, 0, 2);
-        assert!((cosine[0] - 1.0).abs() < 1e-12 && (cosine[1] - 0.5).abs() < 1e-12, "{cosine:?}");
+        assert!(
+            (cosine[0] - 1.0).abs() < 1e-12 && (cosine[1] - 0.5).abs() < 1e-12,
+            "{cosine:?}"
+        );
     }
 
     #[test]
     fn a_rate_of_zero_is_refused() {
-        let zero = TrainSection { lr: 0.0, ..TrainSection::default() };
+        let zero = TrainSection {
+            lr: 0.0,
+            ..TrainSection::default()
+        };
         assert_eq!(Schedule::from_section(&zero), Err(ScheduleError::Rate(0.0)));
         assert!(Schedule::from_section(&section(SchedulerName::Cosine, 4, 4)).is_err());
         let linear = Schedule::from_section(&section(SchedulerName::Linear, 0, 4)).unwrap();
-        assert!(linear.at(5).unwrap_err().to_string().contains("step 5 is beyond train.steps = 4"));
+        assert!(
+            linear
+                .at(5)
+                .unwrap_err()
+                .to_string()
+                .contains("step 5 is beyond train.steps = 4")
+        );
     }
 
     proptest! {

@@ -24,7 +24,7 @@ mod tests;
 pub struct Window {
     /// `max_prompt_tokens`.
     pub prompt: usize,
-    /// `max_response_tokens`; T_max of `seq-mean-token-sum-norm`.
+    /// `max_response_tokens`; `T_max` of `seq-mean-token-sum-norm`.
     pub response: usize,
 }
 
@@ -81,7 +81,11 @@ impl Updater {
         if let (Some((_, coefficient)), None) = (settings.recipe.kl, &reference) {
             return Err(TrainError::NoReference { coefficient });
         }
-        Ok(Self { settings, algorithm, reference })
+        Ok(Self {
+            settings,
+            algorithm,
+            reference,
+        })
     }
 
     /// What it was made with.
@@ -102,6 +106,18 @@ impl Updater {
         let lr = recipe.schedule.at(step)?;
         self.refuse(step, episodes)?;
         let filtered = self.settings.filter.apply(episodes, recipe.is_supervised());
+        if let Some(kept) = filtered
+            .kept
+            .iter()
+            .find(|kept| kept.episode.reward.is_some_and(|r| !r.is_finite()))
+        {
+            let episode = kept.episode.episode_id.clone();
+            return Err(TrainError::NonFinite {
+                step,
+                quantity: "the reward",
+                episode,
+            });
+        }
         let mut metrics = Metrics::new();
         filtered.measure(&mut metrics);
         let units = gather(episodes, &filtered, self.algorithm.as_ref(), self.settings.group_size);
@@ -113,12 +129,20 @@ impl Updater {
         let mut work = self.rows(step, &units)?;
         metrics.insert("timing_s/adv".to_owned(), began.elapsed().as_secs_f64());
         let mut report = StepReport {
-            consumed: filtered.kept.iter().map(|kept| kept.episode.episode_id.clone()).collect(),
+            consumed: filtered
+                .kept
+                .iter()
+                .map(|kept| kept.episode.episode_id.clone())
+                .collect(),
             dropped: filtered.dropped,
             ..StepReport::default()
         };
         if work.is_empty() {
-            let skip = if units.is_empty() { Skip::NoEpisodes } else { Skip::NoSignal };
+            let skip = if units.is_empty() {
+                Skip::NoEpisodes
+            } else {
+                Skip::NoSignal
+            };
             tracing::warn!(step, "no update: {skip}");
             report.skipped = Some(skip);
         } else {
@@ -127,9 +151,15 @@ impl Updater {
             report.updates = self.optimize(trainer, step, lr, &units, &mut work, &mut metrics)?;
             metrics.insert("timing_s/update_actor".to_owned(), update.elapsed().as_secs_f64());
         }
-        metrics.insert("train/skipped_steps".to_owned(), f64::from(u8::from(report.skipped.is_some())));
+        metrics.insert(
+            "train/skipped_steps".to_owned(),
+            f64::from(u8::from(report.skipped.is_some())),
+        );
         let tokens = metrics.get("perf/total_num_tokens").copied().unwrap_or_default();
-        metrics.insert("perf/throughput".to_owned(), tokens / began.elapsed().as_secs_f64().max(1e-9));
+        metrics.insert(
+            "perf/throughput".to_owned(),
+            tokens / began.elapsed().as_secs_f64().max(1e-9),
+        );
         report.metrics = metrics;
         Ok(report)
     }
@@ -144,7 +174,10 @@ impl Updater {
         let silent = |episode: &Episode| episode.segments.iter().all(|s| s.response_logprobs.is_none());
         let with_tokens: Vec<&Episode> = episodes.iter().filter(sampled).collect();
         if !with_tokens.is_empty() && with_tokens.iter().all(|episode| silent(episode)) {
-            return Err(TrainError::NoLogProbs { step, episodes: episodes.len() });
+            return Err(TrainError::NoLogProbs {
+                step,
+                episodes: episodes.len(),
+            });
         }
         let cut = |episode: &&&Episode| episode.sampling.top_p < 1.0 || episode.sampling.top_k > 0;
         match with_tokens.iter().find(cut) {
@@ -164,10 +197,11 @@ impl Updater {
         for (place, unit) in units.iter().enumerate() {
             for member in &unit.members {
                 let episode = member.episode;
-                let not_finite = |quantity| TrainError::NonFinite { step, quantity, episode: episode.episode_id.clone() };
-                if !recipe.is_supervised() && !episode.reward.is_some_and(f32::is_finite) {
-                    return Err(not_finite("the reward"));
-                }
+                let not_finite = |quantity| TrainError::NonFinite {
+                    step,
+                    quantity,
+                    episode: episode.episode_id.clone(),
+                };
                 if !member.advantage.is_finite() {
                     return Err(not_finite("the advantage"));
                 }
@@ -175,13 +209,24 @@ impl Updater {
                     continue;
                 }
                 let greedy_or_supervised = recipe.is_supervised() || episode.sampling.temperature <= 0.0;
-                let temperature = if greedy_or_supervised { 1.0 } else { episode.sampling.temperature };
+                let temperature = if greedy_or_supervised {
+                    1.0
+                } else {
+                    episode.sampling.temperature
+                };
                 for segment in &episode.segments {
-                    let Some(row) = TrainRow::of_segment(segment, member.advantage) else { continue };
+                    let Some(row) = TrainRow::of_segment(segment, member.advantage) else {
+                        continue;
+                    };
                     if !recipe.is_supervised() && !row.trained(&row.recorded).all(f32::is_finite) {
                         return Err(not_finite("a recorded log-prob"));
                     }
-                    work.push(Work { row, unit: place, episode, temperature });
+                    work.push(Work {
+                        row,
+                        unit: place,
+                        episode,
+                        temperature,
+                    });
                 }
             }
         }
@@ -216,7 +261,10 @@ impl Updater {
         }
         metrics.insert("actor/lr".to_owned(), lr);
         metrics.insert("actor/updates".to_owned(), f64::from(updates));
-        metrics.insert("actor/skipped_mini_batches".to_owned(), mini_batches.len() as f64 - f64::from(updates));
+        metrics.insert(
+            "actor/skipped_mini_batches".to_owned(),
+            mini_batches.len() as f64 - f64::from(updates),
+        );
         metrics.insert("actor/grad_norm".to_owned(), norms / f64::from(updates.max(1)));
         loss_metrics(recipe, &total, f64::from(updates.max(1)), metrics);
         Ok(updates)
@@ -225,11 +273,20 @@ impl Updater {
     /// Gives the rows of a mini-batch their coefficients; returns their places in `work`.
     fn weigh(&self, batch: &[usize], units: &[Unit<'_>], work: &mut [Work<'_>]) -> Vec<usize> {
         let members: Vec<_> = batch.iter().flat_map(|&unit| &units[unit].members).collect();
-        let lengths: Vec<_> = members.iter().map(|member| SequenceTokens(member.trained_tokens)).collect();
-        let weights =
-            token_coefficients(self.settings.recipe.aggregation, &lengths, self.settings.window.response);
-        let weight_of: std::collections::HashMap<&EpisodeId, f32> =
-            members.iter().map(|member| &member.episode.episode_id).zip(weights).collect();
+        let lengths: Vec<_> = members
+            .iter()
+            .map(|member| SequenceTokens(member.trained_tokens))
+            .collect();
+        let weights = token_coefficients(
+            self.settings.recipe.aggregation,
+            &lengths,
+            self.settings.window.response,
+        );
+        let weight_of: std::collections::HashMap<&EpisodeId, f32> = members
+            .iter()
+            .map(|member| &member.episode.episode_id)
+            .zip(weights)
+            .collect();
         let mut chosen = Vec::new();
         for (place, work) in work.iter_mut().enumerate() {
             if batch.contains(&work.unit)
@@ -258,7 +315,11 @@ fn accumulate(
             Ok(stats) if !stats.non_finite => stats,
             Ok(_) => {
                 trainer.discard_gradients();
-                return Err(TrainError::NonFinite { step, quantity: "the loss", episode: work[rows[0]].id().clone() });
+                return Err(TrainError::NonFinite {
+                    step,
+                    quantity: "the loss",
+                    episode: work[rows[0]].id().clone(),
+                });
             }
             Err(source) => {
                 trainer.discard_gradients();
@@ -279,9 +340,12 @@ pub(super) fn micro_batches(work: &[Work<'_>], chosen: &[usize], budget: usize) 
         .flat_map(|alike| {
             let lengths: Vec<usize> = alike.iter().map(|&place| work[place].row.tokens.len()).collect();
             let batches = cut_micro_batches(&lengths, budget);
-            batches
-                .into_iter()
-                .map(|batch| (work[alike[0]].temperature, batch.into_iter().map(|row| alike[row]).collect()))
+            batches.into_iter().map(|batch| {
+                (
+                    work[alike[0]].temperature,
+                    batch.into_iter().map(|row| alike[row]).collect(),
+                )
+            })
         })
         .collect()
 }

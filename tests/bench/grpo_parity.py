@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FF, EPS, THETA = 48, 32, 2, 4, 2, 8, 64, 1e-5, 10000.0
 RESPONSE_WINDOW, LR, STEPS = 24, 1e-3, 2
 torch.set_default_dtype(torch.float64)  # what is compared is f32; the measure of it is not
+torch.set_num_threads(1)
 
 
 def init_weights():
@@ -206,7 +207,7 @@ def expected(case, weights, episodes):
         aggregate(case["agg"], losses).backward()
         grad_norm = torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         optimizer.step()
-        steps.append({"loss": float(aggregate(case["agg"], policy_losses)), "grad_norm": float(grad_norm)})
+        steps.append({"loss": aggregate(case["agg"], policy_losses).item(), "grad_norm": float(grad_norm)})
     return steps, credit, {name: value.detach() for name, value in w.items()}
 
 
@@ -267,7 +268,7 @@ def main():
             worst_of[key] = max(worst_of[key], value)
         print(f"{c['name']:30} {steps[0]['loss']:10.6f} {loss:8.1e} {steps[0]['grad_norm']:10.6f} {grad:8.1e}"
               f" {advantage:10.1e} {float(apart / moved):9.1e}")  # fmt: skip
-    bounds = {"loss": 1e-5, "grad": 1e-4, "advantage": 1e-6, "weights": 1e-2}
+    bounds = {"loss": 1e-5, "grad": 1e-4, "advantage": 1e-6, "weights": 1e-3}
     print("worst:", {key: f"{value:.1e}" for key, value in worst_of.items()}, "bounds:", bounds)
     if any(not worst_of[key] <= bound for key, bound in bounds.items()):
         sys.exit(1)

@@ -46,14 +46,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let case: Case = serde_json::from_str(&fs_err::read_to_string(folder.join("case.json"))?)?;
     let recipe = Recipe::from_section(&case.train)?;
     let load = || -> Result<Trainer, Box<dyn Error>> {
-        let optimizer = AdamW { weight_decay: case.train.weight_decay, ..AdamW::default() };
-        Ok(Trainer::new(Weights::load(&folder.join("policy"))?, Device::Cpu, optimizer)?)
+        let optimizer = AdamW {
+            weight_decay: case.train.weight_decay,
+            ..AdamW::default()
+        };
+        Ok(Trainer::new(
+            Weights::load(&folder.join("policy"))?,
+            Device::Cpu,
+            optimizer,
+        )?)
     };
     let reference = recipe.kl.map(|_| load()).transpose()?;
     let settings = UpdateSettings {
         recipe,
         filter: Filter::from_sections(&FilterSection::default(), HackPolicy::Flag)?,
-        window: Window { prompt: case.prompt_window, response: case.response_window },
+        window: Window {
+            prompt: case.prompt_window,
+            response: case.response_window,
+        },
         group_size: None,
         seed: 42,
     };
@@ -97,7 +107,11 @@ fn episode(case: CaseEpisode) -> Episode {
         segments: case.segments.into_iter().map(segment).collect(),
         reward: case.reward,
         rewards: BTreeMap::new(),
-        sampling: SamplingParams { temperature: case.temperature, top_p: 1.0, top_k: -1 },
+        sampling: SamplingParams {
+            temperature: case.temperature,
+            top_p: 1.0,
+            top_k: -1,
+        },
         outcome: case.outcome,
         drop_reason: None,
         audit: CaptureAudit::default(),

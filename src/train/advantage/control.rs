@@ -40,7 +40,10 @@ impl Algorithm for ShuffledReturns {
         let mut dealt = pool.into_iter();
         let shuffled: Vec<Group> = groups
             .iter()
-            .map(|group| Group { returns: dealt.by_ref().take(group.returns.len()).collect(), ..group.clone() })
+            .map(|group| Group {
+                returns: dealt.by_ref().take(group.returns.len()).collect(),
+                ..group.clone()
+            })
             .collect();
         self.algorithm.advantages(&shuffled)
     }
@@ -65,10 +68,19 @@ mod tests {
     #[test]
     fn shuffled_keeps_the_returns_and_moves_them() {
         let groups: Vec<Group> = (0..16_u8).map(|place| group(&[f32::from(place); 4])).collect();
-        let shuffled = ShuffledReturns { algorithm: Box::new(Grpo { norm_by_std: false }), seed: 7 };
+        let shuffled = ShuffledReturns {
+            algorithm: Box::new(Grpo { norm_by_std: false }),
+            seed: 7,
+        };
         let advantages = shuffled.advantages(&groups);
         assert_eq!(advantages, shuffled.advantages(&groups));
         // Before the dealing no group has signal; after it nearly every one must.
-        assert!(advantages.iter().filter(|group| group.iter().any(|value| *value != 0.0)).count() > 12);
+        assert!(
+            advantages
+                .iter()
+                .filter(|group| group.iter().any(|value| *value != 0.0))
+                .count()
+                > 12
+        );
     }
 }

@@ -18,7 +18,11 @@ impl Algorithm for Grpo {
             .iter()
             .map(|group| {
                 let mean = group.mean();
-                let scale = if self.norm_by_std { sample_std(&group.returns, mean) + EPSILON } else { 1.0 };
+                let scale = if self.norm_by_std {
+                    sample_std(&group.returns, mean) + EPSILON
+                } else {
+                    1.0
+                };
                 group.credit(|value| (value - mean) / scale)
             })
             .collect()
@@ -50,7 +54,10 @@ mod tests {
 
     #[test]
     fn one_success_of_two() {
-        close(&NORMALISED.advantages(&[group(&[1.0, 0.0])])[0], &[0.707_105_8, -0.707_105_8]);
+        close(
+            &NORMALISED.advantages(&[group(&[1.0, 0.0])])[0],
+            &[0.707_105_8, -0.707_105_8],
+        );
     }
 
     #[test]
@@ -62,7 +69,10 @@ mod tests {
 
     #[test]
     fn without_the_division() {
-        close(&Grpo { norm_by_std: false }.advantages(&[group(&[1.0, 0.0, 0.0, 0.0])])[0], &[0.75, -0.25, -0.25, -0.25]);
+        close(
+            &Grpo { norm_by_std: false }.advantages(&[group(&[1.0, 0.0, 0.0, 0.0])])[0],
+            &[0.75, -0.25, -0.25, -0.25],
+        );
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Group {
         match self.returns.as_slice() {
             [] => self.size > 0,
             [_] => self.sampled == 1,
-            [first, rest @ ..] => rest.iter().any(|other| other != first),
+            [first, rest @ ..] => rest.iter().any(|other| (other - first).abs() > 0.0),
         }
     }
 
@@ -50,7 +50,10 @@ impl Group {
         } else if self.size == 1 {
             self.returns.clone()
         } else {
-            self.returns.iter().map(|&value| compared(f64::from(value)) as f32).collect()
+            self.returns
+                .iter()
+                .map(|&value| compared(f64::from(value)) as f32)
+                .collect()
         }
     }
 }
@@ -70,7 +73,9 @@ pub trait Algorithm: Send + Sync {
 /// The algorithm of a recipe.
 pub fn of_recipe(recipe: &Recipe) -> Box<dyn Algorithm> {
     match recipe.advantage {
-        Some(AdvantageName::Grpo) => Box::new(Grpo { norm_by_std: recipe.norm_by_std }),
+        Some(AdvantageName::Grpo) => Box::new(Grpo {
+            norm_by_std: recipe.norm_by_std,
+        }),
         Some(AdvantageName::Rloo) => Box::new(Rloo),
         None => Box::new(Supervised),
     }
@@ -83,14 +88,24 @@ mod tests {
     use super::*;
 
     pub(super) fn group(returns: &[f32]) -> Group {
-        Group { returns: returns.to_vec(), size: returns.len(), sampled: returns.len() }
+        Group {
+            returns: returns.to_vec(),
+            size: returns.len(),
+            sampled: returns.len(),
+        }
     }
 
     #[test]
     fn a_group_shrunk_to_one_has_no_signal_and_one_by_configuration_has() {
-        let shrunk = Group { sampled: 8, ..group(&[1.0]) };
+        let shrunk = Group {
+            sampled: 8,
+            ..group(&[1.0])
+        };
         assert!(!shrunk.has_signal());
-        assert_eq!(Grpo { norm_by_std: true }.advantages(std::slice::from_ref(&shrunk)), [[0.0]]);
+        assert_eq!(
+            Grpo { norm_by_std: true }.advantages(std::slice::from_ref(&shrunk)),
+            [[0.0]]
+        );
         assert_eq!(Rloo.advantages(&[shrunk]), [[0.0]]);
         assert_eq!(Grpo { norm_by_std: true }.advantages(&[group(&[0.75])]), [[0.75]]);
         assert_eq!(Rloo.advantages(&[group(&[0.75])]), [[0.75]]);

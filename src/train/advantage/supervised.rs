@@ -22,7 +22,11 @@ mod tests {
 
     #[test]
     fn needs_no_reward() {
-        let group = Group { returns: Vec::new(), size: 3, sampled: 3 };
+        let group = Group {
+            returns: Vec::new(),
+            size: 3,
+            sampled: 3,
+        };
         assert!(group.has_signal() && !Supervised.needs_rewards());
         assert_eq!(Supervised.advantages(&[group]), [[1.0; 3]]);
     }

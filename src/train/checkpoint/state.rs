@@ -38,10 +38,15 @@ impl CheckpointState {
     pub(super) fn read(folder: &Path) -> Result<Self, CheckpointError> {
         let path = folder.join(FILE);
         let text = fs_err::read_to_string(&path).map_err(io_error("read", &path))?;
-        let state: Self = serde_json::from_str(&text)
-            .map_err(|error| CheckpointError::State { path: path.clone(), reason: error.to_string() })?;
+        let state: Self = serde_json::from_str(&text).map_err(|error| CheckpointError::State {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         if state.schema_version != STATE_VERSION {
-            let reason = format!("schema_version {}; this build reads {STATE_VERSION}", state.schema_version);
+            let reason = format!(
+                "schema_version {}; this build reads {STATE_VERSION}",
+                state.schema_version
+            );
             return Err(CheckpointError::State { path, reason });
         }
         for (name, &expected) in &state.files {

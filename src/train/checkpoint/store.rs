@@ -54,7 +54,10 @@ impl CheckpointStore {
     /// Opens the folder, creating it, and removes what an interrupted writer left under a temporary name.
     /// The newest `keep` checkpoints (at least one) survive pruning, beside the best of each validation series.
     pub fn open(folder: impl Into<PathBuf>, keep: usize) -> Result<Self, CheckpointError> {
-        let store = Self { folder: folder.into(), keep: keep.max(1) };
+        let store = Self {
+            folder: folder.into(),
+            keep: keep.max(1),
+        };
         fs_err::create_dir_all(&store.folder).map_err(io_error("create", &store.folder))?;
         for name in store.names()?.into_iter().filter(|name| name.starts_with(TEMPORARY)) {
             remove(&store.folder.join(name))?;
@@ -77,15 +80,23 @@ impl CheckpointStore {
         trainer
             .weights()
             .save(&temporary)
-            .map_err(|source| CheckpointError::Weights { path: temporary.clone(), source })?;
+            .map_err(|source| CheckpointError::Weights {
+                path: temporary.clone(),
+                source,
+            })?;
         trainer
             .save_optimizer(&temporary.join(OPTIMIZER))
-            .map_err(|source| CheckpointError::Optimizer { path: temporary.clone(), source })?;
+            .map_err(|source| CheckpointError::Optimizer {
+                path: temporary.clone(),
+                source,
+            })?;
         copy_tokenizer(tokenizer, &temporary)?;
         state.files = sizes(&temporary)?;
         let state_file = temporary.join(state::FILE);
-        let text = serde_json::to_string_pretty(&state)
-            .map_err(|error| CheckpointError::State { path: state_file.clone(), reason: error.to_string() })?;
+        let text = serde_json::to_string_pretty(&state).map_err(|error| CheckpointError::State {
+            path: state_file.clone(),
+            reason: error.to_string(),
+        })?;
         write_synced(&state_file, text.as_bytes())?;
         sync_folder(&temporary)?;
 
@@ -128,8 +139,10 @@ impl CheckpointStore {
         }
         best.insert(series.to_owned(), Best { step, score });
         let (path, temporary) = (self.folder.join(BEST), self.folder.join(format!("{TEMPORARY}{BEST}")));
-        let text = serde_json::to_string_pretty(&best)
-            .map_err(|error| CheckpointError::State { path: path.clone(), reason: error.to_string() })?;
+        let text = serde_json::to_string_pretty(&best).map_err(|error| CheckpointError::State {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         write_synced(&temporary, text.as_bytes())?;
         fs_err::rename(&temporary, &path).map_err(io_error("rename", &temporary))?;
         sync_folder(&self.folder)?;
@@ -144,8 +157,10 @@ impl CheckpointStore {
     fn best(&self) -> Result<BTreeMap<String, Best>, CheckpointError> {
         let path = self.folder.join(BEST);
         match fs_err::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map_err(|error| CheckpointError::State { path, reason: error.to_string() }),
+            Ok(text) => serde_json::from_str(&text).map_err(|error| CheckpointError::State {
+                path,
+                reason: error.to_string(),
+            }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(source) => Err(io_error("read", &path)(source)),
         }
@@ -164,7 +179,10 @@ impl CheckpointStore {
         let steps = self.steps()?;
         let best: BTreeSet<u64> = self.best()?.into_values().map(|best| best.step).collect();
         let newest: BTreeSet<u64> = steps.iter().rev().take(self.keep).copied().collect();
-        for step in steps.iter().filter(|step| !newest.contains(step) && !best.contains(step)) {
+        for step in steps
+            .iter()
+            .filter(|step| !newest.contains(step) && !best.contains(step))
+        {
             // Renamed first: a folder that is half removed must not look like a checkpoint.
             let path = self.folder.join(name_of(*step));
             let aside = self.folder.join(format!("{TEMPORARY}pruned-{}", name_of(*step)));
@@ -187,14 +205,20 @@ impl CheckpointStore {
 impl Checkpoint {
     /// Puts its weights and its optimizer state into a trainer of the same model.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<(), CheckpointError> {
-        let optimizer = |source| CheckpointError::Optimizer { path: self.path.clone(), source };
+        let optimizer = |source| CheckpointError::Optimizer {
+            path: self.path.clone(),
+            source,
+        };
         trainer.load_weights(self.weights()?).map_err(optimizer)?;
         trainer.load_optimizer(&self.path.join(OPTIMIZER)).map_err(optimizer)
     }
 
     /// Its weights.
     pub fn weights(&self) -> Result<Weights, CheckpointError> {
-        Weights::load(&self.path).map_err(|source| CheckpointError::Weights { path: self.path.clone(), source })
+        Weights::load(&self.path).map_err(|source| CheckpointError::Weights {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
@@ -205,5 +229,10 @@ fn remove(path: &Path) -> Result<(), CheckpointError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(io_error("read", path)(source)),
     };
-    if is_folder { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) }.map_err(io_error("remove", path))
+    if is_folder {
+        fs_err::remove_dir_all(path)
+    } else {
+        fs_err::remove_file(path)
+    }
+    .map_err(io_error("remove", path))
 }

@@ -1,3 +1,5 @@
+#![expect(clippy::float_cmp, reason = "the compared values are exact")]
+
 use super::*;
 use crate::config::{AdvantageName, AlgorithmName, LossAggregation, LossName, TrainSection};
 use crate::train::advantage::control::Negated;
@@ -5,7 +7,11 @@ use crate::train::fixture::{all_weights, batch, episode, log_prob, policy, recor
 use crate::trajectory::Outcome;
 
 fn section(algorithm: AlgorithmName) -> TrainSection {
-    TrainSection { algorithm, lr: 1e-3, ..TrainSection::default() }
+    TrainSection {
+        algorithm,
+        lr: 1e-3,
+        ..TrainSection::default()
+    }
 }
 
 fn updater(section: &TrainSection) -> Updater {
@@ -19,18 +25,31 @@ fn changes(updater: &Updater, episodes: &[Episode], steps: u64) -> Vec<f32> {
     for step in 1..=steps {
         updater.step(&mut trainer, step, episodes).unwrap();
     }
-    episodes.iter().zip(before).map(|(episode, before)| log_prob(&trainer, episode) - before).collect()
+    episodes
+        .iter()
+        .zip(before)
+        .map(|(episode, before)| log_prob(&trainer, episode) - before)
+        .collect()
 }
 
 #[test]
 fn what_was_rewarded_becomes_likelier_and_the_rest_less_likely() {
     // Alone in its group's prompt, each answer has tokens of its own, so that they do not pull on one another.
     let episodes = batch();
-    for algorithm in [AlgorithmName::Grpo, AlgorithmName::DrGrpo, AlgorithmName::Rloo, AlgorithmName::Gspo] {
+    for algorithm in [
+        AlgorithmName::Grpo,
+        AlgorithmName::DrGrpo,
+        AlgorithmName::Rloo,
+        AlgorithmName::Gspo,
+    ] {
         let updater = updater(&section(algorithm));
         for (episode, change) in episodes.iter().zip(changes(&updater, &episodes, 1)) {
             let rewarded = episode.reward == Some(1.0);
-            assert!((change > 0.0) == rewarded, "{algorithm:?} {}: {change}", episode.episode_id);
+            assert!(
+                (change > 0.0) == rewarded,
+                "{algorithm:?} {}: {change}",
+                episode.episode_id
+            );
         }
     }
 }
@@ -42,7 +61,11 @@ fn with_the_sign_flipped_it_is_the_other_way_round() {
     let algorithm = Box::new(Negated(advantage::of_recipe(&settings.recipe)));
     let flipped = Updater::with_algorithm(settings, algorithm, None).unwrap();
     for (episode, change) in episodes.iter().zip(changes(&flipped, &episodes, 1)) {
-        assert!((change < 0.0) == (episode.reward == Some(1.0)), "{}: {change}", episode.episode_id);
+        assert!(
+            (change < 0.0) == (episode.reward == Some(1.0)),
+            "{}: {change}",
+            episode.episode_id
+        );
     }
 }
 
@@ -64,7 +87,10 @@ fn the_gradient_does_not_depend_on_the_cut_into_micro_batches() {
             ..section(AlgorithmName::Grpo)
         };
         let gradient = |budget: u32| -> (usize, Vec<f32>) {
-            let updater = updater(&TrainSection { max_tokens_per_micro_batch: budget, ..written.clone() });
+            let updater = updater(&TrainSection {
+                max_tokens_per_micro_batch: budget,
+                ..written.clone()
+            });
             let recipe = &updater.settings.recipe;
             let filtered = updater.settings.filter.apply(&episodes, false);
             let units = gather(&episodes, &filtered, updater.algorithm.as_ref(), None);
@@ -74,24 +100,44 @@ fn the_gradient_does_not_depend_on_the_cut_into_micro_batches() {
             let chosen = updater.weigh(&[0, 1], &units, &mut work);
             accumulate(&mut trainer, recipe, 1, &work, &chosen).unwrap();
             let cuts = micro_batches(&work, &chosen, budget as usize).len();
-            (cuts, trainer.take_gradients().into_iter().flat_map(|(_, values)| values).collect())
+            (
+                cuts,
+                trainer
+                    .take_gradients()
+                    .into_iter()
+                    .flat_map(|(_, values)| values)
+                    .collect(),
+            )
         };
         let (one, whole) = gradient(10_000);
         let (seven, pieces) = gradient(1);
         assert_eq!((one, seven), (1, 7));
         let norm = whole.iter().map(|g| g * g).sum::<f32>().sqrt();
-        let difference = whole.iter().zip(&pieces).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
-        assert!(norm > 0.0 && difference <= 1e-5 * norm, "{mode:?}: {difference} of {norm}");
+        let difference = whole
+            .iter()
+            .zip(&pieces)
+            .map(|(a, b)| (a - b).powi(2))
+            .sum::<f32>()
+            .sqrt();
+        assert!(
+            norm > 0.0 && difference <= 1e-5 * norm,
+            "{mode:?}: {difference} of {norm}"
+        );
     }
 }
 
 #[test]
 fn equal_inputs_give_equal_bits_in_whatever_order_they_arrive() {
-    let written = TrainSection { mini_batch: Some(1), ..section(AlgorithmName::Grpo) };
+    let written = TrainSection {
+        mini_batch: Some(1),
+        ..section(AlgorithmName::Grpo)
+    };
     let run = |episodes: &[Episode]| {
         let mut trainer = policy(1);
         let updater = updater(&written);
-        let reports: Vec<_> = (1..=3).map(|step| updater.step(&mut trainer, step, episodes).unwrap()).collect();
+        let reports: Vec<_> = (1..=3)
+            .map(|step| updater.step(&mut trainer, step, episodes).unwrap())
+            .collect();
         assert_eq!(reports[0].updates, 2);
         all_weights(&trainer)
     };
@@ -110,29 +156,55 @@ fn demonstrations_become_likelier_and_need_neither_reward_nor_log_probs() {
     for episode in &mut episodes {
         episode.reward = None;
         episode.outcome = Outcome::InfraError;
-        episode.segments.iter_mut().for_each(|segment| segment.response_logprobs = None);
+        episode
+            .segments
+            .iter_mut()
+            .for_each(|segment| segment.response_logprobs = None);
     }
-    let updater = updater(&TrainSection { lr: 1e-2, ..section(AlgorithmName::Sft) });
+    let updater = updater(&TrainSection {
+        lr: 1e-2,
+        ..section(AlgorithmName::Sft)
+    });
     let mut trainer = policy(1);
     let losses: Vec<f64> = (1..=20)
         .map(|step| updater.step(&mut trainer, step, &episodes).unwrap().metrics["train/loss"])
         .collect();
     // ln 32 = 3.47 at the start.
-    assert!((losses[0] - 3.47).abs() < 0.2 && losses[19] < 0.5 * losses[0], "{losses:?}");
+    assert!(
+        (losses[0] - 3.47).abs() < 0.2 && losses[19] < 0.5 * losses[0],
+        "{losses:?}"
+    );
 }
 
 #[test]
 fn a_step_without_signal_is_skipped_and_counted() {
-    let episodes: Vec<_> = batch().into_iter().map(|episode| Episode { reward: Some(1.0), ..episode }).collect();
+    let episodes: Vec<_> = batch()
+        .into_iter()
+        .map(|episode| Episode {
+            reward: Some(1.0),
+            ..episode
+        })
+        .collect();
     let mut trainer = policy(1);
     let before = all_weights(&trainer);
-    let report = updater(&section(AlgorithmName::Grpo)).step(&mut trainer, 1, &episodes).unwrap();
-    assert_eq!((report.skipped, report.updates, report.consumed.len()), (Some(Skip::NoSignal), 0, 6));
+    let report = updater(&section(AlgorithmName::Grpo))
+        .step(&mut trainer, 1, &episodes)
+        .unwrap();
+    assert_eq!(
+        (report.skipped, report.updates, report.consumed.len()),
+        (Some(Skip::NoSignal), 0, 6)
+    );
     assert_eq!(report.metrics["rollout/no_signal_groups"], 2.0);
     assert_eq!(report.metrics["train/skipped_steps"], 1.0);
-    assert!(report.metrics.values().all(|value| value.is_finite()), "{:?}", report.metrics);
+    assert!(
+        report.metrics.values().all(|value| value.is_finite()),
+        "{:?}",
+        report.metrics
+    );
     assert_eq!(before, all_weights(&trainer));
-    let none = updater(&section(AlgorithmName::Grpo)).step(&mut trainer, 1, &[]).unwrap();
+    let none = updater(&section(AlgorithmName::Grpo))
+        .step(&mut trainer, 1, &[])
+        .unwrap();
     assert_eq!(none.skipped, Some(Skip::NoEpisodes));
     assert!(none.metrics.values().all(|value| value.is_finite()));
 }
@@ -140,7 +212,10 @@ fn a_step_without_signal_is_skipped_and_counted() {
 #[test]
 fn a_group_without_signal_stays_in_the_denominator() {
     let norm = |episodes: &[Episode]| {
-        let written = TrainSection { loss_agg_mode: Some(LossAggregation::SeqMeanTokenMean), ..section(AlgorithmName::Grpo) };
+        let written = TrainSection {
+            loss_agg_mode: Some(LossAggregation::SeqMeanTokenMean),
+            ..section(AlgorithmName::Grpo)
+        };
         updater(&written).step(&mut policy(1), 1, episodes).unwrap().metrics["actor/grad_norm"]
     };
     let mut episodes = batch();
@@ -154,8 +229,14 @@ fn every_episode_is_consumed_or_dropped_with_its_reason() {
     let mut episodes = batch();
     episodes[1].outcome = Outcome::VerifierError;
     episodes[2].reward = None;
-    let report = updater(&section(AlgorithmName::Grpo)).step(&mut policy(1), 1, &episodes).unwrap();
-    let reasons: Vec<_> = report.dropped.iter().map(|(id, reason)| (id.0.as_str(), reason.name())).collect();
+    let report = updater(&section(AlgorithmName::Grpo))
+        .step(&mut policy(1), 1, &episodes)
+        .unwrap();
+    let reasons: Vec<_> = report
+        .dropped
+        .iter()
+        .map(|(id, reason)| (id.0.as_str(), reason.name()))
+        .collect();
     assert_eq!(reasons, [("e1", "verifier_error"), ("e2", "no_reward")]);
     assert_eq!(report.consumed.len() + report.dropped.len(), episodes.len());
     assert_eq!(report.metrics["trajectory_filter/reason/verifier_error"], 1.0);
@@ -170,18 +251,32 @@ fn what_is_not_finite_is_named_and_leaves_the_weights_alone() {
     let mut fails = |change: fn(&mut Episode), written: &TrainSection| {
         let mut episodes = batch();
         change(&mut episodes[4]);
-        let text = updater(written).step(&mut trainer, 3, &episodes).unwrap_err().to_string();
+        let text = updater(written)
+            .step(&mut trainer, 3, &episodes)
+            .unwrap_err()
+            .to_string();
         assert_eq!(before, all_weights(&trainer));
         text
     };
     let grpo = section(AlgorithmName::Grpo);
     let reward = fails(|episode| episode.reward = Some(f32::NAN), &grpo);
-    assert!(reward.contains("step 3: the reward is not finite (first in episode e4)"), "{reward}");
-    let recorded =
-        fails(|episode| episode.segments[0].response_logprobs = Some(vec![-1.0, f32::NEG_INFINITY, -1.0]), &grpo);
-    assert!(recorded.contains("a recorded log-prob is not finite (first in episode e4)"), "{recorded}");
+    assert!(
+        reward.contains("step 3: the reward is not finite (first in episode e4)"),
+        "{reward}"
+    );
+    let recorded = fails(
+        |episode| episode.segments[0].response_logprobs = Some(vec![-1.0, f32::NEG_INFINITY, -1.0]),
+        &grpo,
+    );
+    assert!(
+        recorded.contains("a recorded log-prob is not finite (first in episode e4)"),
+        "{recorded}"
+    );
     let token = fails(|episode| episode.segments[0].response_ids[0] = 99, &grpo);
-    assert!(token.contains("episode e4 does not fit the policy: token 99"), "{token}");
+    assert!(
+        token.contains("episode e4 does not fit the policy: token 99"),
+        "{token}"
+    );
 }
 
 #[test]
@@ -197,9 +292,17 @@ fn weights_that_are_not_finite_are_found_in_the_log_probs_and_in_the_loss() {
     let broken = lego_policy::Weights::from_tensors(weights.config().clone(), tensors.collect()).unwrap();
     let mut trainer = policy(1);
     trainer.load_weights(broken).unwrap();
-    let computed = updater(&section(AlgorithmName::Grpo)).step(&mut trainer, 1, &batch()).unwrap_err();
-    assert!(computed.to_string().contains("an old log-prob is not finite"), "{computed}");
-    let bypass = TrainSection { bypass_old_logprob: true, ..section(AlgorithmName::Grpo) };
+    let computed = updater(&section(AlgorithmName::Grpo))
+        .step(&mut trainer, 1, &batch())
+        .unwrap_err();
+    assert!(
+        computed.to_string().contains("an old log-prob is not finite"),
+        "{computed}"
+    );
+    let bypass = TrainSection {
+        bypass_old_logprob: true,
+        ..section(AlgorithmName::Grpo)
+    };
     let loss = updater(&bypass).step(&mut trainer, 1, &batch()).unwrap_err();
     assert!(loss.to_string().contains("the loss is not finite"), "{loss}");
 }
@@ -209,14 +312,22 @@ fn recorded_log_probs_of_the_same_weights_are_faithful() {
     let mut trainer = policy(1);
     let mut episodes = batch();
     record(&trainer, &mut episodes);
-    let report = updater(&section(AlgorithmName::Grpo)).step(&mut trainer, 1, &episodes).unwrap();
+    let report = updater(&section(AlgorithmName::Grpo))
+        .step(&mut trainer, 1, &episodes)
+        .unwrap();
     let metrics = &report.metrics;
     assert!(metrics["training/rollout_actor_probs_pearson_corr"] > 0.999_9);
     assert!(metrics["rollout_corr/kl"].abs() < 1e-5 && metrics["rollout_corr/k3_kl"] < 1e-6);
     assert!((metrics["rollout_corr/rollout_is_max"] - 1.0).abs() < 1e-4);
     // One mini-batch: the weights are those of the old log-probs.
     assert!((metrics["actor/ratio_mean"] - 1.0).abs() < 1e-4 && metrics["actor/pg_clipfrac"] == 0.0);
-    for name in ["actor/entropy", "actor/grad_norm", "actor/lr", "timing_s/update_actor", "perf/throughput"] {
+    for name in [
+        "actor/entropy",
+        "actor/grad_norm",
+        "actor/lr",
+        "timing_s/update_actor",
+        "perf/throughput",
+    ] {
         assert!(metrics[name] > 0.0, "{name}");
     }
 }
@@ -229,18 +340,32 @@ fn log_probs_are_taken_at_the_sampling_temperature() {
         episode.sampling.temperature = 0.6;
         for segment in &mut episode.segments {
             let tokens = [segment.prompt_ids.as_slice(), &segment.response_ids].concat();
-            let sequence = lego_policy::Sequence { tokens: &tokens, loss_start: segment.prompt_ids.len() };
+            let sequence = lego_policy::Sequence {
+                tokens: &tokens,
+                loss_start: segment.prompt_ids.len(),
+            };
             segment.response_logprobs = Some(trainer.log_probs(&[sequence], 0.6, 1024).unwrap().remove(0).logprobs);
         }
     }
-    let bypass = TrainSection { bypass_old_logprob: true, ..section(AlgorithmName::Grpo) };
+    let bypass = TrainSection {
+        bypass_old_logprob: true,
+        ..section(AlgorithmName::Grpo)
+    };
     let report = updater(&bypass).step(&mut trainer, 1, &episodes).unwrap();
-    assert!((report.metrics["actor/ratio_max"] - 1.0).abs() < 1e-4, "{:?}", report.metrics);
+    assert!(
+        (report.metrics["actor/ratio_max"] - 1.0).abs() < 1e-4,
+        "{:?}",
+        report.metrics
+    );
 }
 
 #[test]
 fn a_kl_term_needs_a_reference_and_is_zero_against_itself() {
-    let written = TrainSection { kl_coef: 0.1, mini_batch: Some(1), ..section(AlgorithmName::Grpo) };
+    let written = TrainSection {
+        kl_coef: 0.1,
+        mini_batch: Some(1),
+        ..section(AlgorithmName::Grpo)
+    };
     let missing = Updater::new(settings(&written), None).err().unwrap();
     assert!(missing.to_string().contains("train.kl_coef is 0.1"), "{missing}");
     let updater = Updater::new(settings(&written), Some(policy(1))).unwrap();
@@ -257,14 +382,26 @@ fn episodes_that_cannot_be_compared_with_are_refused() {
     for segment in silent.iter_mut().flat_map(|episode| &mut episode.segments) {
         segment.response_logprobs = None;
     }
-    let error = updater(&section(AlgorithmName::Grpo)).step(&mut policy(1), 1, &silent).unwrap_err();
-    assert!(error.to_string().contains("none of the 6 episodes has log-probs"), "{error}");
+    let error = updater(&section(AlgorithmName::Grpo))
+        .step(&mut policy(1), 1, &silent)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("none of the 6 episodes has log-probs"),
+        "{error}"
+    );
     let mut cut = batch();
     cut[2].sampling.top_p = 0.9;
-    let bypass = TrainSection { bypass_old_logprob: true, ..section(AlgorithmName::Grpo) };
+    let bypass = TrainSection {
+        bypass_old_logprob: true,
+        ..section(AlgorithmName::Grpo)
+    };
     let error = updater(&bypass).step(&mut policy(1), 1, &cut).unwrap_err();
     assert!(error.to_string().contains("e2 was sampled with top_p 0.9"), "{error}");
-    assert!(updater(&section(AlgorithmName::Grpo)).step(&mut policy(1), 1, &cut).is_ok());
+    assert!(
+        updater(&section(AlgorithmName::Grpo))
+            .step(&mut policy(1), 1, &cut)
+            .is_ok()
+    );
 }
 
 #[test]

@@ -9,7 +9,10 @@ fn state(step: u64) -> CheckpointState {
     CheckpointState {
         schema_version: STATE_VERSION,
         step,
-        version: PolicyVersion { lineage: 0, update: step },
+        version: PolicyVersion {
+            lineage: 0,
+            update: step,
+        },
         data_cursor: step * 16,
         ledger_seq: step * 3,
         seed: 42,
@@ -28,7 +31,10 @@ impl Run {
         let tokenizer = tempfile::tempdir().unwrap();
         fs_err::write(tokenizer.path().join("tokenizer.json"), "{}").unwrap();
         fs_err::write(tokenizer.path().join("tokenizer_config.json"), "{}").unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), tokenizer }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            tokenizer,
+        }
     }
 
     fn store(&self, keep: usize) -> CheckpointStore {
@@ -55,7 +61,14 @@ fn a_checkpoint_is_a_model_folder_with_its_state() {
     assert_eq!(newest(&store), None);
     let saved = run.save(&store, 12);
     assert_eq!(saved.path, run.file("step_000012"));
-    for name in ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", OPTIMIZER, "state.json"] {
+    for name in [
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        OPTIMIZER,
+        "state.json",
+    ] {
         assert!(saved.path.join(name).is_file(), "{name}");
     }
     assert_eq!(fs_err::read_link(run.file("latest")).unwrap(), Path::new("step_000012"));
@@ -65,7 +78,12 @@ fn a_checkpoint_is_a_model_folder_with_its_state() {
 
 #[test]
 fn a_resumed_run_makes_the_same_weights_as_an_uninterrupted_one() {
-    let section = TrainSection { algorithm: AlgorithmName::Grpo, lr: 1e-3, mini_batch: Some(1), ..TrainSection::default() };
+    let section = TrainSection {
+        algorithm: AlgorithmName::Grpo,
+        lr: 1e-3,
+        mini_batch: Some(1),
+        ..TrainSection::default()
+    };
     let updater = Updater::new(settings(&section), None).unwrap();
     let episodes = batch();
     let mut uninterrupted = policy(1);
@@ -73,7 +91,9 @@ fn a_resumed_run_makes_the_same_weights_as_an_uninterrupted_one() {
     for step in 1..=4 {
         updater.step(&mut uninterrupted, step, &episodes).unwrap();
         if step == 2 {
-            run.store(3).save(&uninterrupted, state(2), run.tokenizer.path()).unwrap();
+            run.store(3)
+                .save(&uninterrupted, state(2), run.tokenizer.path())
+                .unwrap();
         }
     }
     let mut resumed = policy(99);
@@ -129,7 +149,10 @@ fn a_damaged_checkpoint_is_passed_over_and_can_be_made_again() {
     assert_eq!(newest(&store), Some(2));
     run.save(&store, 4);
     assert_eq!(newest(&store), Some(4));
-    assert_eq!(store.latest().unwrap().unwrap().weights().unwrap().config().vocab_size, 32);
+    assert_eq!(
+        store.latest().unwrap().unwrap().weights().unwrap().config().vocab_size,
+        32
+    );
 }
 
 #[test]
@@ -153,12 +176,20 @@ fn the_newest_and_the_best_are_kept() {
         run.save(&store, step);
         assert_eq!(store.record_validation("val", step, score).unwrap(), step <= 2);
     }
-    assert!(!store.record_validation("val", 77, 2.0).unwrap(), "nothing to keep without a checkpoint");
+    assert!(
+        !store.record_validation("val", 77, 2.0).unwrap(),
+        "nothing to keep without a checkpoint"
+    );
     assert!(!store.record_validation("val", 5, f64::NAN).unwrap());
     assert_eq!(store.steps().unwrap().into_iter().collect::<Vec<_>>(), [2, 4, 5]);
     assert_eq!(newest(&store), Some(5));
     let leftovers = fs_err::read_dir(run.folder.path()).unwrap().filter(|entry| {
-        entry.as_ref().unwrap().file_name().to_string_lossy().starts_with(TEMPORARY)
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(TEMPORARY)
     });
     assert_eq!(leftovers.count(), 0);
 }
