@@ -22,8 +22,16 @@ pub struct Fidelity {
     pub ratio_min: f64,
     /// Largest ratio.
     pub ratio_max: f64,
+    /// Standard deviation of the ratio.
+    pub ratio_std: f64,
+    /// 1 / mean((ratio / mean ratio)²).
+    pub effective_sample_size: f64,
     /// mean(ratio²) − 1.
     pub chi2: f64,
+    /// Mean absolute difference of probabilities.
+    pub difference_mean: f64,
+    /// Largest absolute difference of probabilities.
+    pub difference_max: f64,
     /// exp(−mean trainer log-prob).
     pub trainer_perplexity: f64,
     /// exp(−mean engine log-prob).
@@ -34,6 +42,7 @@ pub struct Fidelity {
 pub fn compare_log_probs(pairs: impl IntoIterator<Item = (f32, f32)>) -> Option<Fidelity> {
     let (mut n, mut trainer, mut engine) = (0_usize, 0.0, 0.0);
     let (mut ratio_sum, mut squares, mut k3) = (0.0, 0.0, 0.0);
+    let (mut difference_sum, mut difference_max) = (0.0, 0.0_f64);
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     let (mut mean_p, mut mean_q, mut var_p, mut var_q, mut covariance) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for (own, recorded) in pairs {
@@ -48,6 +57,9 @@ pub fn compare_log_probs(pairs: impl IntoIterator<Item = (f32, f32)>) -> Option<
         k3 += ratio - log_ratio - 1.0;
         low = low.min(ratio);
         high = high.max(ratio);
+        let difference = (own.exp() - recorded.exp()).abs();
+        difference_sum += difference;
+        difference_max = difference_max.max(difference);
         // Welford's update: the difference of large sums would lose the correlation near 1.
         let (p, q) = (own.exp(), recorded.exp());
         let (dp, dq) = (p - mean_p, q - mean_q);
@@ -66,7 +78,11 @@ pub fn compare_log_probs(pairs: impl IntoIterator<Item = (f32, f32)>) -> Option<
         ratio_mean: ratio_sum / count,
         ratio_min: low,
         ratio_max: high,
+        ratio_std: (squares / count - (ratio_sum / count).powi(2)).max(0.0).sqrt(),
+        effective_sample_size: ratio_sum * ratio_sum / (count * squares),
         chi2: squares / count - 1.0,
+        difference_mean: difference_sum / count,
+        difference_max,
         trainer_perplexity: (-trainer / count).exp(),
         engine_perplexity: (-engine / count).exp(),
     })
@@ -78,9 +94,13 @@ impl Fidelity {
         let named = [
             ("rollout_corr/kl", self.kl),
             ("rollout_corr/k3_kl", self.k3_kl),
-            ("rollout_corr/rollout_is_mean", self.ratio_mean),
-            ("rollout_corr/rollout_is_min", self.ratio_min),
-            ("rollout_corr/rollout_is_max", self.ratio_max),
+            ("rollout_corr/is_mean", self.ratio_mean),
+            ("rollout_corr/is_min", self.ratio_min),
+            ("rollout_corr/is_max", self.ratio_max),
+            ("rollout_corr/is_std", self.ratio_std),
+            ("rollout_corr/eff_sample_size", self.effective_sample_size),
+            ("training/rollout_probs_diff_mean", self.difference_mean),
+            ("training/rollout_probs_diff_max", self.difference_max),
             ("rollout_corr/chi2_token", self.chi2),
             ("rollout_corr/training_ppl", self.trainer_perplexity),
             ("rollout_corr/rollout_ppl", self.engine_perplexity),
@@ -116,6 +136,8 @@ mod tests {
         let found = compare_log_probs([(half, 0.25_f32.ln()), (half, 0.0)]).unwrap();
         assert!((found.ratio_mean - 1.25).abs() < 1e-6 && (found.chi2 - 1.125).abs() < 1e-6);
         assert!((found.ratio_min - 0.5).abs() < 1e-6 && (found.ratio_max - 2.0).abs() < 1e-6);
+        assert!((found.ratio_std - 0.75).abs() < 1e-6 && (found.effective_sample_size - 25.0 / 34.0).abs() < 1e-6);
+        assert!((found.difference_mean - 0.375).abs() < 1e-6 && (found.difference_max - 0.5).abs() < 1e-6);
         assert!(found.kl.abs() < 1e-6 && (found.k3_kl - 0.25).abs() < 1e-6, "{found:?}");
         assert!((found.trainer_perplexity - 2.0).abs() < 1e-6);
     }

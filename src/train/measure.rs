@@ -62,7 +62,8 @@ fn response_length(episode: &Episode, window: Window) -> usize {
         .sum()
 }
 
-/// `critic/*`, `response_length/*`, `prompt_length/*`, `num_turns/*`, `perf/total_num_tokens` over kept episodes.
+/// `critic/*`, `response_length/*`, `prompt_length/*`, `num_turns/*`, `num_tool_calls/*`, `training/*` and
+/// `perf/total_num_tokens` over kept episodes.
 ///
 /// Scores are one value an episode; advantages and returns one a trained token.
 pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics) {
@@ -99,7 +100,15 @@ pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics
         metrics,
         kept().map(|episode| f64::from(episode.audit.num_turns)),
     );
+    spread(
+        "num_tool_calls",
+        metrics,
+        kept().map(|episode| f64::from(episode.audit.num_tool_calls)),
+    );
+    let trained: usize = members().map(|member| member.trained_tokens).sum();
+    metrics.insert("training/trained_tokens".to_owned(), trained as f64);
     let count = kept().count();
+    metrics.insert("training/episodes".to_owned(), count as f64);
     if count > 0 {
         let share =
             |hit: &dyn Fn(&Episode) -> bool| kept().filter(|episode| hit(episode)).count() as f64 / count as f64;

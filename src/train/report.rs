@@ -8,7 +8,7 @@ use crate::trajectory::EpisodeId;
 /// Values of one step by their standard names.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// Why a step took no optimizer step. It is counted (`train/skipped_steps`), never an error.
+/// Why a step took no optimizer step. It is counted (`training/skipped_steps`), never an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skip {
     /// Every episode was dropped, or none was given.

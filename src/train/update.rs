@@ -17,6 +17,8 @@ use super::report::{Metrics, Skip, StepReport};
 use crate::trajectory::{Episode, EpisodeId};
 
 #[cfg(test)]
+mod learning;
+#[cfg(test)]
 mod tests;
 
 /// Tokens that a row allows (`[data]`).
@@ -152,7 +154,7 @@ impl Updater {
             metrics.insert("timing_s/update_actor".to_owned(), update.elapsed().as_secs_f64());
         }
         metrics.insert(
-            "train/skipped_steps".to_owned(),
+            "training/skipped_steps".to_owned(),
             f64::from(u8::from(report.skipped.is_some())),
         );
         let tokens = metrics.get("perf/total_num_tokens").copied().unwrap_or_default();
@@ -260,9 +262,8 @@ impl Updater {
             updates += 1;
         }
         metrics.insert("actor/lr".to_owned(), lr);
-        metrics.insert("actor/updates".to_owned(), f64::from(updates));
         metrics.insert(
-            "actor/skipped_mini_batches".to_owned(),
+            "actor/skipped_updates".to_owned(),
             mini_batches.len() as f64 - f64::from(updates),
         );
         metrics.insert("actor/grad_norm".to_owned(), norms / f64::from(updates.max(1)));
@@ -353,19 +354,23 @@ pub(super) fn micro_batches(work: &[Work<'_>], chosen: &[usize], budget: usize) 
 /// `actor/*` from the sums over the step's mini-batches.
 fn loss_metrics(recipe: &Recipe, total: &LossStats, updates: f64, metrics: &mut Metrics) {
     let tokens = total.tokens.max(1.0);
-    metrics.insert("actor/entropy".to_owned(), total.entropy / tokens);
+    let mut set = |name: &str, value: f64| metrics.insert(format!("actor/{name}"), value);
+    set("entropy", total.entropy / tokens);
+    set("loss", total.loss / updates);
     if recipe.is_supervised() {
-        metrics.insert("train/loss".to_owned(), total.loss / updates);
         return;
     }
-    metrics.insert("actor/pg_loss".to_owned(), total.pg_loss / updates);
-    metrics.insert("actor/kl_loss".to_owned(), total.kl_loss / updates);
+    set("pg_loss", total.pg_loss / updates);
+    if let Some((_, coefficient)) = recipe.kl {
+        set("kl_loss", total.kl_loss / updates);
+        set("kl_coef", f64::from(coefficient));
+    }
     if recipe.has_ratio() {
-        metrics.insert("actor/ppo_kl".to_owned(), total.neg_log_ratio / tokens);
-        metrics.insert("actor/pg_clipfrac".to_owned(), total.clipped / tokens);
-        metrics.insert("actor/pg_clipfrac_lower".to_owned(), total.clipped_lower / tokens);
-        metrics.insert("actor/ratio_mean".to_owned(), total.ratio_sum / tokens);
-        metrics.insert("actor/ratio_min".to_owned(), f64::from(total.ratio_min));
-        metrics.insert("actor/ratio_max".to_owned(), f64::from(total.ratio_max));
+        set("ppo_kl", total.neg_log_ratio / tokens);
+        set("pg_clipfrac", total.clipped / tokens);
+        set("pg_clipfrac_lower", total.clipped_lower / tokens);
+        set("ratio/mean", total.ratio_sum / tokens);
+        set("ratio/min", f64::from(total.ratio_min));
+        set("ratio/max", f64::from(total.ratio_max));
     }
 }

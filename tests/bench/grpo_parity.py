@@ -257,7 +257,7 @@ def main():
             found = json.loads((folder / "result.json").read_text())
             after = load_file(folder / "after" / "model.safetensors")
         steps, credit, wanted = expected(c, weights, episodes)
-        name = "train/loss" if c["loss"] == "sft" else "actor/pg_loss"
+        name = "actor/loss" if c["loss"] == "sft" else "actor/pg_loss"
         loss = max(abs(f[name] - s["loss"]) for f, s in zip(found, steps))
         grad = max(abs(f["actor/grad_norm"] / s["grad_norm"] - 1) for f, s in zip(found, steps))
         extremes = [("max", max), ("min", min)]

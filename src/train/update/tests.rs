@@ -167,7 +167,7 @@ fn demonstrations_become_likelier_and_need_neither_reward_nor_log_probs() {
     });
     let mut trainer = policy(1);
     let losses: Vec<f64> = (1..=20)
-        .map(|step| updater.step(&mut trainer, step, &episodes).unwrap().metrics["train/loss"])
+        .map(|step| updater.step(&mut trainer, step, &episodes).unwrap().metrics["actor/loss"])
         .collect();
     // ln 32 = 3.47 at the start.
     assert!(
@@ -195,7 +195,7 @@ fn a_step_without_signal_is_skipped_and_counted() {
         (Some(Skip::NoSignal), 0, 6)
     );
     assert_eq!(report.metrics["rollout/no_signal_groups"], 2.0);
-    assert_eq!(report.metrics["train/skipped_steps"], 1.0);
+    assert_eq!(report.metrics["training/skipped_steps"], 1.0);
     assert!(
         report.metrics.values().all(|value| value.is_finite()),
         "{:?}",
@@ -318,9 +318,9 @@ fn recorded_log_probs_of_the_same_weights_are_faithful() {
     let metrics = &report.metrics;
     assert!(metrics["training/rollout_actor_probs_pearson_corr"] > 0.999_9);
     assert!(metrics["rollout_corr/kl"].abs() < 1e-5 && metrics["rollout_corr/k3_kl"] < 1e-6);
-    assert!((metrics["rollout_corr/rollout_is_max"] - 1.0).abs() < 1e-4);
+    assert!((metrics["rollout_corr/is_max"] - 1.0).abs() < 1e-4);
     // One mini-batch: the weights are those of the old log-probs.
-    assert!((metrics["actor/ratio_mean"] - 1.0).abs() < 1e-4 && metrics["actor/pg_clipfrac"] == 0.0);
+    assert!((metrics["actor/ratio/mean"] - 1.0).abs() < 1e-4 && metrics["actor/pg_clipfrac"] == 0.0);
     for name in [
         "actor/entropy",
         "actor/grad_norm",
@@ -353,7 +353,7 @@ fn log_probs_are_taken_at_the_sampling_temperature() {
     };
     let report = updater(&bypass).step(&mut trainer, 1, &episodes).unwrap();
     assert!(
-        (report.metrics["actor/ratio_max"] - 1.0).abs() < 1e-4,
+        (report.metrics["actor/ratio/max"] - 1.0).abs() < 1e-4,
         "{:?}",
         report.metrics
     );
