@@ -45,6 +45,14 @@ pub enum TrainError {
         /// Episodes given.
         episodes: usize,
     },
+    /// The same episode twice in a step: its tokens would train twice.
+    #[error("step {step}: episode {episode} was given twice; a sampled token trains at most once")]
+    Twice {
+        /// Trainer step.
+        step: u64,
+        /// The episode.
+        episode: EpisodeId,
+    },
     /// A KL term without the policy it is taken against.
     #[error("train.kl_coef is {coefficient}, which needs a reference policy, and none was given")]
     NoReference {

@@ -6,9 +6,9 @@ use lego_policy::Trainer;
 
 use super::error::TrainError;
 use super::fidelity::compare_log_probs;
+use super::optimize::{Work, micro_batches};
 use super::recipe::Recipe;
 use super::report::Metrics;
-use super::update::{Work, micro_batches};
 
 /// Fills `old` and `reference` of every row.
 ///

@@ -14,6 +14,7 @@ mod group;
 mod log_probs;
 mod measure;
 mod offline;
+mod optimize;
 mod recipe;
 mod report;
 mod schedule;
