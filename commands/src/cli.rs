@@ -38,7 +38,8 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// When to colour
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN", env = lego::config::env::COLOR, hide_env_values = true)]
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "auto|always|never")]
+    #[arg(env = lego::config::env::COLOR, hide_env_values = true, hide_possible_values = true)]
     pub(crate) color: ColorWhen,
     /// Say nothing but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
@@ -50,7 +51,8 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) no_progress: bool,
     /// How log lines are written
-    #[arg(long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value = "text", value_name = "text|json")]
+    #[arg(hide_possible_values = true)]
     pub(crate) log_format: logging::LogFormat,
 }
 

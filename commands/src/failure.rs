@@ -17,7 +17,6 @@ pub(crate) enum Kind {
     /// A service, device or folder that cannot be reached.
     Unavailable,
     /// Nothing to work on.
-    #[expect(dead_code, reason = "constructed by `nothing_selected` alone")]
     NothingSelected,
     /// Whoever read our output has gone: nothing to say and nothing wrong.
     ClosedPipe,

@@ -94,7 +94,9 @@ pub fn load(layers: &Layers) -> Result<Loaded, ConfigError> {
     if let Tree::Table(entries) = &mut tree.value {
         entries.remove("extends");
     }
-    let faults = check(&mut tree);
+    let mut faults = check(&mut tree);
+    // As they are met from the top of the file to the last flag.
+    faults.sort_by_key(|fault| fault.at.as_ref().map(|at| (at.source.kind, at.source.name.clone(), at.span.start)));
     if !faults.is_empty() {
         return Err(ConfigError::Invalid { faults });
     }
@@ -140,9 +142,9 @@ fn read_file(path: &Path, wanted_by: Option<&Location>, open: &mut Vec<PathBuf>)
 fn read_text(source: Arc<Source>, open: &mut Vec<PathBuf>) -> Result<Node, ConfigError> {
     let own = parse(&source).map_err(|(message, at)| Fault {
         key: String::new(),
+        help: quotes_forgotten(&at),
         problem: Problem::Syntax(message),
         at: Some(at),
-        help: None,
     })?;
     let mut tree = Node { value: Tree::Table(std::collections::BTreeMap::new()), at: own.at.clone() };
     for (path, at) in bases(&own)? {
@@ -150,6 +152,15 @@ fn read_text(source: Arc<Source>, open: &mut Vec<PathBuf>) -> Result<Node, Confi
     }
     merge(&mut tree, own);
     Ok(tree)
+}
+
+/// What to do about a bare word where a value should be.
+fn quotes_forgotten(at: &Location) -> Option<String> {
+    let line = at.source.text.get(at.span.start..)?.lines().next()?;
+    let after_equals = at.source.text.get(..at.span.start)?.trim_end_matches([' ', '\t']).ends_with('=');
+    let word = line.split(['#', ',', ']']).next()?.trim();
+    (after_equals && word.starts_with(|c: char| c.is_alphabetic() || "/.~".contains(c)))
+        .then(|| format!("a text stands in quotes: `\"{word}\"`"))
 }
 
 fn bases(own: &Node) -> Result<Vec<(String, Location)>, Fault> {

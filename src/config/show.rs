@@ -8,7 +8,7 @@ use super::RunConfig;
 use super::secret;
 
 /// Column at which comments start, where the line is shorter.
-const COMMENT_COLUMN: usize = 44;
+const COMMENT_COLUMN: usize = 40;
 
 /// The config as TOML; `comment` gives the remark for a dotted key.
 ///
@@ -52,7 +52,7 @@ fn table(
         let line = format!("{} = {}", bare(key), scalar(key, value));
         match comment(&full) {
             Some(remark) => {
-                let _ = writeln!(out, "{line:<COMMENT_COLUMN$}# {remark}");
+                let _ = writeln!(out, "{line:<COMMENT_COLUMN$}  # {remark}");
             }
             None => {
                 let _ = writeln!(out, "{line}");

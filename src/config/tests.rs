@@ -89,6 +89,8 @@ fn broken_toml_is_located() {
     let fault = one("[run]\nname = \n");
     assert_eq!(fault.at.as_ref().unwrap().line_column().0, 2);
     assert!(matches!(fault.problem, Problem::Syntax(_)));
+    let bare = one("[run]\nname = first # of all\n");
+    assert_eq!(bare.help.as_deref(), Some("a text stands in quotes: `\"first\"`"));
 }
 
 #[test]

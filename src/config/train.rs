@@ -36,7 +36,7 @@ pub struct TrainSection {
     /// Groups of a mini-batch (one optimizer step); absent: all of the step's. For `sft`: episodes.
     #[schemars(range(min = 1))]
     pub mini_batch: Option<u32>,
-    /// Tokens of a micro-batch, prompts included.
+    /// Tokens of a micro-batch, prompts included; one row must fit.
     #[schemars(range(min = 1))]
     pub max_tokens_per_micro_batch: u32,
     /// Global gradient norm at most.
@@ -71,7 +71,7 @@ impl Default for TrainSection {
             warmup: 0,
             steps: 100,
             mini_batch: None,
-            max_tokens_per_micro_batch: 16_384,
+            max_tokens_per_micro_batch: 131_072,
             grad_clip: 1.0,
             weight_decay: 0.0,
             kl_coef: 0.0,

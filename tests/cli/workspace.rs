@@ -60,7 +60,14 @@ impl Workspace {
     }
 }
 
-/// What differs from machine to machine, in one place.
+/// What differs from machine to machine, in one place: the folder's path, and how far it pushes a remark.
 fn redact(text: &str, folder: &Path) -> String {
-    text.replace(&folder.display().to_string(), "[FOLDER]")
+    let mut out = String::new();
+    for line in text.replace(&folder.display().to_string(), "[FOLDER]").lines() {
+        match line.split_once("  # ").filter(|_| line.contains("[FOLDER]")) {
+            Some((value, remark)) => out += &format!("{}  # {}\n", value.trim_end(), remark.trim_start()),
+            None => out += &format!("{line}\n"),
+        }
+    }
+    out
 }

@@ -30,7 +30,8 @@ impl Format {
 /// `--format`, as every command that writes data takes it.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct FormatArg {
-    /// How data is written to stdout
-    #[arg(long, value_enum, default_value = "auto", value_name = "FORMAT")]
+    /// How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere
+    #[arg(long, value_enum, default_value = "auto", value_name = "auto|table|json|jsonl")]
+    #[arg(hide_possible_values = true)]
     pub(crate) format: Format,
 }
