@@ -105,10 +105,10 @@ impl TrainRow {
 }
 
 /// Splits `units` into mini-batches of at most `per_batch`, as even as may be, in an order drawn from the seed
-/// and the step. Each unit is in exactly one; all of them in one if `per_batch` is absent.
-pub fn split_mini_batches(units: usize, per_batch: Option<usize>, seed: u64, step: u64) -> Vec<Vec<usize>> {
+/// and the step. Each unit is in exactly one.
+pub fn split_mini_batches(units: usize, per_batch: usize, seed: u64, step: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..units).collect();
-    let batches = units.div_ceil(per_batch.unwrap_or(units).max(1));
+    let batches = units.div_ceil(per_batch.max(1));
     if batches > 1 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(step);
@@ -172,18 +172,18 @@ mod tests {
 
     #[test]
     fn mini_batches_are_even_and_repeatable() {
-        let batches = split_mini_batches(9, Some(4), 42, 3);
+        let batches = split_mini_batches(9, 4, 42, 3);
         assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3]);
-        assert_eq!(batches, split_mini_batches(9, Some(4), 42, 3));
-        assert_ne!(batches, split_mini_batches(9, Some(4), 42, 4));
-        assert_eq!(split_mini_batches(3, None, 42, 1), [[0, 1, 2]]);
-        assert!(split_mini_batches(0, Some(4), 42, 1).is_empty());
+        assert_eq!(batches, split_mini_batches(9, 4, 42, 3));
+        assert_ne!(batches, split_mini_batches(9, 4, 42, 4));
+        assert_eq!(split_mini_batches(3, 3, 42, 1), [[0, 1, 2]]);
+        assert!(split_mini_batches(0, 4, 42, 1).is_empty());
     }
 
     proptest! {
         #[test]
         fn every_unit_is_in_one_mini_batch(units in 0..40_usize, per in 1..12_usize, seed: u64) {
-            let batches = split_mini_batches(units, Some(per), seed, 1);
+            let batches = split_mini_batches(units, per, seed, 1);
             let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..units).collect::<Vec<_>>());

@@ -77,7 +77,7 @@ pub(super) fn policy(seed: u64) -> Trainer {
 /// Settings around a `[train]`.
 pub(super) fn settings(section: &TrainSection) -> UpdateSettings {
     UpdateSettings {
-        recipe: Recipe::from_section(section).unwrap(),
+        recipe: Recipe::from_section(section, 64).unwrap(),
         filter: Filter::from_sections(&FilterSection::default(), HackPolicy::Flag).unwrap(),
         window: Window {
             prompt: 64,

@@ -101,7 +101,7 @@ impl OfflinePlan {
         }
         let per_epoch = self.units.len().div_ceil(self.per_step) as u64;
         let (epoch, place) = ((step - 1) / per_epoch, (step - 1) % per_epoch);
-        let batches = split_mini_batches(self.units.len(), Some(self.per_step), self.seed, epoch);
+        let batches = split_mini_batches(self.units.len(), self.per_step, self.seed, epoch);
         batches[place as usize]
             .iter()
             .flat_map(|&unit| self.units[unit].iter().copied())

@@ -1,9 +1,9 @@
-//! What `algorithm` means: the preset, with each key that was written laid over it (trainer.md §10).
+//! `[train]` as an update reads it: the expanded preset, checked, in the policy package's terms.
 
 use lego_policy::{KlEstimator as PolicyKl, KlTerm, Objective, PolicyLoss};
 
 use super::{Schedule, ScheduleError};
-use crate::config::{AdvantageName, AlgorithmName, KlEstimator, LossAggregation, LossName, TrainSection};
+use crate::config::{AdvantageName, KlEstimator, LossAggregation, LossName, ResolveError, ResolvedTrain, TrainSection};
 
 /// Bound of the loss of a token with negative advantage, as a multiple of it (dual clip).
 const DUAL_CLIP: f32 = 3.0;
@@ -23,8 +23,8 @@ pub struct Recipe {
     pub clip_low: f32,
     /// Upper clip of the ratio.
     pub clip_high: f32,
-    /// Groups (supervised: episodes) of one optimizer step; `None`: all of the step's.
-    pub mini_batch: Option<usize>,
+    /// Groups (supervised: episodes) of one optimizer step.
+    pub mini_batch: usize,
     /// Tokens of a micro-batch.
     pub micro_batch_tokens: usize,
     /// Largest global gradient norm.
@@ -50,15 +50,12 @@ pub enum RecipeError {
         /// What makes it so.
         with: &'static str,
     },
-    /// A loss that does not belong to the algorithm.
-    #[error("train.loss = {loss:?} does not go with train.algorithm = {algorithm:?}: {why}")]
-    Mismatch {
-        /// The loss.
-        loss: LossName,
-        /// The preset.
-        algorithm: AlgorithmName,
-        /// Why.
-        why: &'static str,
+    /// Keys that contradict one another.
+    #[error("{key}: {source}", key = source.key())]
+    Resolve {
+        /// What contradicts what.
+        #[from]
+        source: ResolveError,
     },
     /// A number outside its range.
     #[error("train.{key} is {value}; expected {expected}")]
@@ -75,43 +72,33 @@ pub enum RecipeError {
     Schedule(#[from] ScheduleError),
 }
 
-/// Advantage, division by the standard deviation, loss and aggregation of a preset.
-fn preset(algorithm: AlgorithmName) -> (Option<AdvantageName>, bool, LossName, LossAggregation) {
-    match algorithm {
-        AlgorithmName::Gspo => (
-            Some(AdvantageName::Grpo),
-            true,
-            LossName::Gspo,
-            LossAggregation::SeqMeanTokenMean,
-        ),
-        AlgorithmName::Grpo => (
-            Some(AdvantageName::Grpo),
-            true,
-            LossName::Clipped,
-            LossAggregation::TokenMean,
-        ),
-        AlgorithmName::DrGrpo => (
-            Some(AdvantageName::Grpo),
-            false,
-            LossName::Clipped,
-            LossAggregation::SeqMeanTokenSumNorm,
-        ),
-        AlgorithmName::Rloo => (
-            Some(AdvantageName::Rloo),
-            false,
-            LossName::Clipped,
-            LossAggregation::TokenMean,
-        ),
-        AlgorithmName::Sft => (None, false, LossName::Sft, LossAggregation::TokenMean),
-    }
+fn reads_ratio(loss: LossName) -> bool {
+    matches!(loss, LossName::Clipped | LossName::Gspo | LossName::Cispo)
 }
 
-/// Lower and upper clip of a loss; `None` where it reads none.
-fn default_clips(loss: LossName) -> Option<(f32, f32)> {
-    match loss {
-        LossName::Clipped | LossName::Cispo => Some((0.2, 0.28)),
-        LossName::Gspo => Some((3e-4, 4e-4)),
-        LossName::Reinforce | LossName::Sft => None,
+/// Written keys that the resolved loss or estimator does not read.
+fn refuse_without_effect(section: &TrainSection, resolved: &ResolvedTrain) -> Result<(), RecipeError> {
+    let supervised = resolved.loss == LossName::Sft;
+    let grpo = resolved.advantage == AdvantageName::Grpo && !supervised;
+    let ratio = reads_ratio(resolved.loss);
+    let no_ratio = "a loss without a ratio";
+    let written = [
+        (
+            "advantage",
+            section.advantage.is_some() && supervised,
+            "algorithm = \"sft\"",
+        ),
+        (
+            "norm_by_std",
+            section.norm_by_std.is_some() && !grpo,
+            "an advantage other than \"grpo\"",
+        ),
+        ("clip_low", section.clip_low.is_some() && !ratio, no_ratio),
+        ("clip_high", section.clip_high.is_some() && !ratio, no_ratio),
+    ];
+    match written.into_iter().find(|(_, useless, _)| *useless) {
+        Some((key, _, with)) => Err(RecipeError::NoEffect { key, with }),
+        None => Ok(()),
     }
 }
 
@@ -124,68 +111,16 @@ fn in_range(key: &'static str, value: f64, ok: bool, expected: &'static str) -> 
 }
 
 impl Recipe {
-    /// The preset of `section.algorithm` with the written keys over it.
+    /// The preset of `section.algorithm` with the written keys over it; `groups_per_step` is the mini-batch of
+    /// reinforcement learning where none is written.
     ///
     /// # Errors
     /// [`RecipeError`] where keys contradict one another, are out of range, or would be without effect.
-    pub fn from_section(section: &TrainSection) -> Result<Self, RecipeError> {
-        let (advantage, norm_by_std, preset_loss, preset_aggregation) = preset(section.algorithm);
-        let loss = section.loss.unwrap_or(preset_loss);
-        let supervised = advantage.is_none();
-        if supervised != (loss == LossName::Sft) {
-            let why = if supervised {
-                "demonstrations have no advantage"
-            } else {
-                "a likelihood of every episode reads no reward; use algorithm = \"sft\""
-            };
-            return Err(RecipeError::Mismatch {
-                loss,
-                algorithm: section.algorithm,
-                why,
-            });
-        }
-        if supervised && section.advantage.is_some() {
-            return Err(RecipeError::NoEffect {
-                key: "advantage",
-                with: "algorithm = \"sft\"",
-            });
-        }
-        let advantage = section.advantage.or(advantage);
-        if section.norm_by_std.is_some() && advantage != Some(AdvantageName::Grpo) {
-            return Err(RecipeError::NoEffect {
-                key: "norm_by_std",
-                with: "an advantage other than \"grpo\"",
-            });
-        }
-        // The ratio of GSPO is of a sequence: only the mean over sequences of token means has its meaning.
-        let aggregation = if loss == LossName::Gspo {
-            if section
-                .loss_agg_mode
-                .is_some_and(|mode| mode != LossAggregation::SeqMeanTokenMean)
-            {
-                return Err(RecipeError::NoEffect {
-                    key: "loss_agg_mode",
-                    with: "loss = \"gspo\", which is always seq-mean-token-mean",
-                });
-            }
-            LossAggregation::SeqMeanTokenMean
-        } else {
-            section.loss_agg_mode.unwrap_or(preset_aggregation)
-        };
-        let (clip_low, clip_high) = if let Some((low, high)) = default_clips(loss) {
-            (section.clip_low.unwrap_or(low), section.clip_high.unwrap_or(high))
-        } else {
-            for (key, written) in [("clip_low", section.clip_low), ("clip_high", section.clip_high)] {
-                if written.is_some() {
-                    return Err(RecipeError::NoEffect {
-                        key,
-                        with: "a loss without a ratio",
-                    });
-                }
-            }
-            (0.0, 0.0)
-        };
+    pub fn from_section(section: &TrainSection, groups_per_step: u32) -> Result<Self, RecipeError> {
+        let resolved = section.resolve(groups_per_step)?;
+        refuse_without_effect(section, &resolved)?;
         let f = f64::from;
+        let (clip_low, clip_high) = (resolved.clip_low, resolved.clip_high);
         in_range(
             "clip_low",
             f(clip_low),
@@ -216,24 +151,24 @@ impl Recipe {
             section.entropy_coeff.is_finite(),
             "a finite number",
         )?;
-        let micro_batch_tokens = section.max_tokens_per_micro_batch as usize;
+        let budget = section.max_tokens_per_micro_batch;
+        in_range("max_tokens_per_micro_batch", f64::from(budget), budget > 0, "1 or more")?;
         in_range(
-            "max_tokens_per_micro_batch",
-            micro_batch_tokens as f64,
-            micro_batch_tokens > 0,
+            "mini_batch",
+            f64::from(resolved.mini_batch),
+            resolved.mini_batch > 0,
             "1 or more",
         )?;
-        in_range("mini_batch", 0.0, section.mini_batch != Some(0), "1 or more")?;
         Ok(Self {
-            advantage,
-            norm_by_std: section.norm_by_std.unwrap_or(norm_by_std),
-            loss,
-            aggregation,
+            advantage: (resolved.loss != LossName::Sft).then_some(resolved.advantage),
+            norm_by_std: resolved.norm_by_std,
+            loss: resolved.loss,
+            aggregation: resolved.loss_agg_mode,
             clip_low,
             clip_high,
-            mini_batch: section.mini_batch.map(|groups| groups as usize),
-            micro_batch_tokens,
-            grad_clip: f64::from(section.grad_clip),
+            mini_batch: resolved.mini_batch as usize,
+            micro_batch_tokens: budget as usize,
+            grad_clip: f(section.grad_clip),
             kl: (section.kl_coef > 0.0).then_some((section.kl_estimator, section.kl_coef)),
             entropy_coeff: section.entropy_coeff,
             bypass_old_logprob: section.bypass_old_logprob,
@@ -248,7 +183,7 @@ impl Recipe {
 
     /// Whether the loss compares the weights with those that sampled.
     pub fn has_ratio(&self) -> bool {
-        default_clips(self.loss).is_some()
+        reads_ratio(self.loss)
     }
 
     /// Whether an episode of advantage 0 leaves no gradient, so that it need not be computed.
@@ -290,63 +225,56 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AlgorithmName;
 
-    fn section(algorithm: AlgorithmName) -> TrainSection {
-        TrainSection {
+    fn recipe(algorithm: AlgorithmName, change: fn(&mut TrainSection)) -> Result<Recipe, RecipeError> {
+        let mut section = TrainSection {
             algorithm,
             ..TrainSection::default()
-        }
+        };
+        change(&mut section);
+        Recipe::from_section(&section, 64)
     }
 
     #[test]
-    fn presets_set_what_the_documentation_says() {
-        let gspo = Recipe::from_section(&section(AlgorithmName::Gspo)).unwrap();
+    fn a_preset_becomes_an_objective() {
+        let grpo = recipe(AlgorithmName::Grpo, |s| s.kl_coef = 0.001).unwrap();
+        let objective = grpo.objective(0.7);
         assert_eq!(
-            (gspo.loss, gspo.aggregation),
-            (LossName::Gspo, LossAggregation::SeqMeanTokenMean)
+            objective.loss,
+            PolicyLoss::Clipped {
+                low: 0.2,
+                high: 0.28,
+                dual: Some(3.0)
+            }
         );
-        assert_eq!((gspo.clip_low, gspo.clip_high, gspo.norm_by_std), (3e-4, 4e-4, true));
-        let grpo = Recipe::from_section(&section(AlgorithmName::Grpo)).unwrap();
         assert_eq!(
-            (grpo.loss, grpo.aggregation),
-            (LossName::Clipped, LossAggregation::TokenMean)
+            objective.kl,
+            Some(KlTerm {
+                estimator: PolicyKl::K3,
+                coefficient: 0.001
+            })
         );
-        assert_eq!((grpo.clip_low, grpo.clip_high), (0.2, 0.28));
-        let plain = Recipe::from_section(&section(AlgorithmName::DrGrpo)).unwrap();
-        assert_eq!(
-            (plain.norm_by_std, plain.aggregation),
-            (false, LossAggregation::SeqMeanTokenSumNorm)
-        );
-        let sft = Recipe::from_section(&section(AlgorithmName::Sft)).unwrap();
+        assert!(!grpo.zero_advantage_is_zero_gradient() && grpo.has_ratio());
+        let gspo = recipe(AlgorithmName::Gspo, |_| ()).unwrap();
+        assert_eq!(gspo.objective(1.0).loss, PolicyLoss::Gspo { low: 3e-4, high: 4e-4 });
+        assert!(gspo.zero_advantage_is_zero_gradient());
+        let sft = recipe(AlgorithmName::Sft, |_| ()).unwrap();
         assert!(sft.is_supervised() && !sft.has_ratio());
-    }
-
-    #[test]
-    fn a_written_key_overrides_its_preset_and_clips_follow_the_loss() {
-        let mut written = section(AlgorithmName::Gspo);
-        written.loss = Some(LossName::Clipped);
-        written.clip_high = Some(0.3);
-        let recipe = Recipe::from_section(&written).unwrap();
-        assert_eq!((recipe.clip_low, recipe.clip_high), (0.2, 0.3));
-        assert_eq!(recipe.aggregation, LossAggregation::SeqMeanTokenMean);
+        assert_eq!((sft.mini_batch, gspo.mini_batch), (32, 64));
     }
 
     #[test]
     fn a_key_without_effect_is_refused() {
-        let refused = |change: fn(&mut TrainSection), algorithm| {
-            let mut written = section(algorithm);
-            change(&mut written);
-            Recipe::from_section(&written).unwrap_err().to_string()
-        };
-        let text = refused(
-            |s| s.loss_agg_mode = Some(LossAggregation::TokenMean),
-            AlgorithmName::Gspo,
-        );
-        assert!(text.contains("train.loss_agg_mode has no effect"), "{text}");
-        assert!(refused(|s| s.clip_low = Some(0.1), AlgorithmName::Sft).contains("train.clip_low has no effect"));
-        assert!(refused(|s| s.norm_by_std = Some(true), AlgorithmName::Rloo).contains("train.norm_by_std"));
-        assert!(refused(|s| s.loss = Some(LossName::Sft), AlgorithmName::Grpo).contains("use algorithm = \"sft\""));
-        assert!(refused(|s| s.loss = Some(LossName::Gspo), AlgorithmName::Sft).contains("no advantage"));
-        assert!(refused(|s| s.grad_clip = 0.0, AlgorithmName::Grpo).contains("train.grad_clip is 0"));
+        let refused = |algorithm, change| recipe(algorithm, change).unwrap_err().to_string();
+        let text = refused(AlgorithmName::Gspo, |s| {
+            s.loss_agg_mode = Some(LossAggregation::TokenMean);
+        });
+        assert!(text.starts_with("train.loss_agg_mode: "), "{text}");
+        assert!(refused(AlgorithmName::Sft, |s| s.clip_low = Some(0.1)).contains("train.clip_low has no effect"));
+        assert!(refused(AlgorithmName::Rloo, |s| s.norm_by_std = Some(true)).contains("train.norm_by_std"));
+        assert!(refused(AlgorithmName::Sft, |s| s.advantage = Some(AdvantageName::Rloo)).contains("train.advantage"));
+        assert!(refused(AlgorithmName::Grpo, |s| s.grad_clip = 0.0).contains("train.grad_clip is 0"));
+        assert!(refused(AlgorithmName::Grpo, |s| s.mini_batch = Some(0)).contains("train.mini_batch is 0"));
     }
 }

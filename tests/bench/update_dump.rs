@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: update_dump <FOLDER>")?;
     let folder = Path::new(&folder);
     let case: Case = serde_json::from_str(&fs_err::read_to_string(folder.join("case.json"))?)?;
-    let recipe = Recipe::from_section(&case.train)?;
+    let recipe = Recipe::from_section(&case.train, 64)?;
     let load = || -> Result<Trainer, Box<dyn Error>> {
         let optimizer = AdamW {
             weight_decay: case.train.weight_decay,
