@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct DataSection {
     /// Task index (Parquet), or a JSONL of inline records, which is prepared into the run directory.
+    #[schemars(extend("format" = "path"))]
     pub train: Option<PathBuf>,
     /// The same, for validation; several files are several series.
+    #[schemars(extend("format" = "path"))]
     pub val: Vec<PathBuf>,
     /// Whether each epoch draws the tasks in its own order.
     pub shuffle: bool,

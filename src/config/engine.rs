@@ -16,6 +16,7 @@ pub struct EngineSection {
     /// Name under which the policy is served; empty: `policy`.
     pub served_model: String,
     /// How tool calls are written; `auto` reads it off the chat template.
+    #[schemars(extend("enum" = ["auto", "hermes"]))]
     pub tool_parser: String,
     /// Memory for keys and values (`embedded`).
     pub kv_memory: ByteSize,
@@ -23,6 +24,7 @@ pub struct EngineSection {
     #[schemars(range(min = 1))]
     pub max_running: u32,
     /// Recorded answers, one JSON object an episode (`replay`).
+    #[schemars(extend("format" = "path"))]
     pub recording: Option<PathBuf>,
 }
 
@@ -48,10 +50,4 @@ pub enum EngineKind {
     Embedded,
     /// Recorded answers, without log-probs: for demonstrations.
     Replay,
-    /// vLLM: not supported yet.
-    Vllm,
-    /// SGLang: not supported yet.
-    Sglang,
-    /// A hosted API: not supported yet.
-    Openai,
 }

@@ -15,6 +15,7 @@ pub struct EvalSection {
     #[schemars(range(min = 1))]
     pub samples: u32,
     /// Softmax temperature of the samples.
+    #[schemars(range(min = 0.0))]
     pub temperature: f32,
     /// Whether each task is also answered once greedily.
     pub greedy: bool,

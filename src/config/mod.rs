@@ -2,33 +2,63 @@
 //!
 //! `RunConfig` is the whole file with its defaults filled in; everything below `commands` takes its
 //! sections. Parsing touches no network; the only place that knows the precedence of layers is here.
+//! Faults leave as data (`ConfigError`): drawing them is `commands`' business.
 
+mod check;
 mod data;
 mod engine;
+pub mod env;
+mod error;
 mod evaluation;
+mod load;
+mod loaded;
 mod policy;
 mod proxy;
+mod reference;
+mod resolve;
 mod rollout;
 mod run;
 mod sandbox;
 mod scaffold;
+mod schema;
+mod secret;
+mod show;
+mod source;
+mod spelling;
+mod starter;
+#[cfg(test)]
+mod tests;
 mod train;
+mod tree;
+mod unsupported;
 mod value;
 
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection};
+pub use error::{ConfigError, Fault, Problem};
 pub use evaluation::{CheckpointSection, EvalSection, LogSection};
+pub use load::{ConfigFile, Layers, Override, load};
+pub use loaded::Loaded;
 pub use policy::{DeviceName, DtypeName, PolicySection};
 pub use proxy::{BuilderName, CaptureScope, CaptureSection, ProxySection, UnparsedToolCall};
+pub use reference::reference;
+pub use resolve::{ResolveError, ResolvedTrain};
 pub use rollout::RolloutSection;
 pub use run::RunSection;
 pub use sandbox::{BackendName, HackPolicy, KeepSandbox, PhaseTimeouts, SandboxSection};
 pub use scaffold::ScaffoldSection;
+pub use schema::run_schema;
+pub use secret::is_secret;
+pub use source::{Location, Source, SourceKind};
+pub use spelling::nearest;
+pub use starter::starter;
 pub use train::{
     AdvantageName, AlgorithmName, FilterSection, KlEstimator, LossAggregation, LossName, OverlongPolicy,
     SchedulerName, TrainSection,
 };
 pub use value::{ByteSize, HumanDuration};
+
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +67,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
+    /// Files below this one: read first, in order; this one's keys win, tables merge, lists are replaced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("format" = "path"))]
+    pub extends: Vec<PathBuf>,
     /// Name, folder and seed of the run.
     pub run: RunSection,
     /// The model that is trained.

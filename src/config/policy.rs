@@ -10,10 +10,13 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct PolicySection {
     /// Hugging Face folder: config.json, safetensors, tokenizer files.
+    #[schemars(extend("format" = "path"))]
     pub model: PathBuf,
     /// Folder with tokenizer.json and tokenizer_config.json, where it is not the model's own.
+    #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
     /// Jinja file, where the tokenizer's own template is not to be used.
+    #[schemars(extend("format" = "path"))]
     pub chat_template: Option<PathBuf>,
     /// Type of the weights in the engine; the trainer computes in f32.
     pub dtype: DtypeName,

@@ -14,6 +14,7 @@ pub struct ProxySection {
     /// How long a generation runs on after its client dropped, waiting for the same request again.
     pub retry_grace: HumanDuration,
     /// Model calls of a session at most, whatever the scaffold allows.
+    #[schemars(range(min = 1))]
     pub turn_cap: Option<u32>,
 }
 

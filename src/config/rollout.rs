@@ -16,10 +16,13 @@ pub struct RolloutSection {
     #[schemars(range(min = 1))]
     pub groups_per_step: u32,
     /// Softmax temperature.
+    #[schemars(range(min = 0.0))]
     pub temperature: f32,
     /// Nucleus; 1.0 is off.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub top_p: f32,
     /// Kept candidates; -1 is off.
+    #[schemars(range(min = -1))]
     pub top_k: i32,
     /// Tokens of one answer at most.
     #[schemars(range(min = 1))]

@@ -12,6 +12,7 @@ pub struct RunSection {
     /// Name of the run; its folder below `dir`. Empty: the name of the folder that holds run.toml.
     pub name: String,
     /// Where run directories are kept.
+    #[schemars(extend("format" = "path"))]
     pub dir: PathBuf,
     /// Seed of every random choice of the run.
     pub seed: u64,

@@ -15,14 +15,17 @@ pub struct SandboxSection {
     #[schemars(range(min = 1))]
     pub concurrency: u32,
     /// CPU cores of a trial; absent: the task's.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub cpus: Option<f32>,
     /// Memory of a trial; absent: the task's.
     pub memory: Option<ByteSize>,
     /// Processes of a trial.
+    #[schemars(range(min = 1))]
     pub pids: Option<u32>,
     /// Time limits of the phases, where the task's are not to be used.
     pub timeouts: PhaseTimeouts,
     /// Multiplies the task's own time limits.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub timeout_multiplier: f64,
     /// What a detected hack does to the reward.
     pub hack_policy: HackPolicy,
@@ -65,12 +68,6 @@ pub enum BackendName {
     /// Namespaces on this machine.
     #[default]
     Local,
-    /// Docker or Podman: not supported yet.
-    Docker,
-    /// One pod per trial: not supported yet.
-    Kubernetes,
-    /// An installed Harbor: not supported yet.
-    Harbor,
 }
 
 /// What a detected hack does to the reward.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaffoldSection {
-    /// `builtin`, `oracle` or `nop`; other agents are not supported yet.
+    /// Which agent: the built-in loop, the task's own solution, or nothing at all.
+    #[schemars(extend("enum" = ["builtin", "oracle", "nop"]))]
     pub name: String,
     /// Model calls of an episode at most.
     #[schemars(range(min = 1))]

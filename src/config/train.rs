@@ -16,12 +16,15 @@ pub struct TrainSection {
     /// How the losses of tokens become one number.
     pub loss_agg_mode: Option<LossAggregation>,
     /// Lower clip of the ratio.
+    #[schemars(range(min = 0.0))]
     pub clip_low: Option<f32>,
     /// Upper clip of the ratio.
+    #[schemars(range(min = 0.0))]
     pub clip_high: Option<f32>,
     /// Whether the advantage is divided by the group's standard deviation.
     pub norm_by_std: Option<bool>,
     /// Learning rate.
+    #[schemars(range(min = 0.0))]
     pub lr: f64,
     /// Course of the learning rate.
     pub scheduler: SchedulerName,
@@ -33,14 +36,17 @@ pub struct TrainSection {
     /// Groups of a mini-batch (one optimizer step); absent: all of the step's. For `sft`: episodes.
     #[schemars(range(min = 1))]
     pub mini_batch: Option<u32>,
-    /// Tokens of a micro-batch, prompts included.
+    /// Tokens of a micro-batch, prompts included; one row must fit.
     #[schemars(range(min = 1))]
     pub max_tokens_per_micro_batch: u32,
     /// Global gradient norm at most.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub grad_clip: f32,
     /// `AdamW` weight decay.
+    #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
     /// KL to the reference policy, as a coefficient of the loss; 0 is off.
+    #[schemars(range(min = 0.0))]
     pub kl_coef: f32,
     /// Estimator of that KL.
     pub kl_estimator: KlEstimator,
@@ -65,7 +71,7 @@ impl Default for TrainSection {
             warmup: 0,
             steps: 100,
             mini_batch: None,
-            max_tokens_per_micro_batch: 16_384,
+            max_tokens_per_micro_batch: 131_072,
             grad_clip: 1.0,
             weight_decay: 0.0,
             kl_coef: 0.0,
@@ -164,6 +170,7 @@ pub enum SchedulerName {
 #[serde(deny_unknown_fields, default)]
 pub struct FilterSection {
     /// Outcomes whose episodes leave the loss and the group's baseline.
+    #[schemars(with = "Vec<crate::trajectory::Outcome>")]
     pub drop_outcomes: Vec<String>,
     /// What becomes of an episode that exhausted its window.
     pub overlong: OverlongPolicy,

@@ -1,1 +1,107 @@
-//! preflight
+//! May this run start? One file a class of checks; ids are stable.
+//!
+//! Static checks only read the config and local files: no network, no side effect. Nothing here changes
+//! a config or prints.
+
+mod batch;
+mod chat_template;
+mod model;
+mod paths;
+mod report;
+mod schedule;
+mod secrets;
+mod token_budget;
+
+#[cfg(test)]
+mod tests;
+
+use crate::config::Loaded;
+
+pub use report::{Finding, Report, Status};
+
+/// What the run is for: some checks ask for less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Everything that run.toml describes.
+    Whole,
+    /// `lego train`; from shards it needs no tasks.
+    Train {
+        /// Whether shards were given.
+        from_shards: bool,
+    },
+    /// `lego rollout`; tasks may come from elsewhere.
+    Rollout {
+        /// Whether tasks were given.
+        tasks_given: bool,
+    },
+}
+
+impl Purpose {
+    /// Whether the policy is updated.
+    pub fn trains(self) -> bool {
+        !matches!(self, Self::Rollout { .. })
+    }
+
+    /// Whether tasks are drawn from `[data]`.
+    pub fn draws_tasks(self) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Train { from_shards } => !from_shards,
+            Self::Rollout { tasks_given } => !tasks_given,
+        }
+    }
+}
+
+/// What a check looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The config and who wrote what in it.
+    pub run: &'a Loaded,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// One class of checks.
+pub trait Check: Send + Sync {
+    /// Its name: stable, and the name of its page.
+    fn id(&self) -> &'static str;
+
+    /// What it looks at, in a few words.
+    fn title(&self) -> &'static str;
+
+    /// Looks. Nothing to say is a pass.
+    fn look(&self, context: Context<'_>) -> Vec<Finding>;
+}
+
+/// Every static check, in the order of a run's needs.
+pub fn checks() -> Vec<Box<dyn Check>> {
+    vec![
+        Box::new(paths::Paths),
+        Box::new(chat_template::ChatTemplate),
+        Box::new(token_budget::TokenBudget),
+        Box::new(batch::Batch),
+        Box::new(schedule::Schedule),
+        Box::new(secrets::Secrets),
+    ]
+}
+
+/// Ids of all checks.
+pub fn ids() -> Vec<&'static str> {
+    checks().iter().map(|check| check.id()).collect()
+}
+
+/// Runs the static checks, all or those named, worst last.
+pub fn run_static(context: Context<'_>, only: &[String]) -> Report {
+    let mut findings = Vec::new();
+    for check in checks() {
+        if !only.is_empty() && !only.iter().any(|id| id == check.id()) {
+            continue;
+        }
+        let found = check.look(context);
+        if found.is_empty() {
+            findings.push(Finding::pass(check.id(), check.title()));
+        }
+        findings.extend(found);
+    }
+    Report::new(findings)
+}

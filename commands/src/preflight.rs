@@ -1,0 +1,134 @@
+//! `lego preflight`, and the static checks that other commands run first.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+pub(crate) use lego::preflight::Purpose;
+
+use lego::config::{Loaded, nearest, reference, starter};
+use lego::preflight::{Context, Finding, Status, ids, run_static};
+
+use crate::config_args::ConfigArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{FormatArg, Printer};
+
+const EXAMPLES: &str = "\
+Examples:
+  lego preflight --init
+  lego preflight && lego train
+  lego preflight run.toml --show-config
+  lego preflight run.toml --only batch,token-budget --format json";
+
+/// Check whether a run may start
+///
+/// One row a check, worst last, and the verdict. Exits with 1 on any FATAL; there is no way around one.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct PreflightArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Run only these checks
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Leave out the live probe: config and local files alone, no network
+    #[arg(long = "static")]
+    static_only: bool,
+    /// Print the whole config with the origin of each value, and stop
+    #[arg(long, group = "instead")]
+    show_config: bool,
+    /// Write a commented starter run.toml, and stop
+    #[arg(long, group = "instead")]
+    init: bool,
+    /// Print every key of run.toml with its type, default and meaning, and stop
+    #[arg(long, group = "instead")]
+    reference: bool,
+    /// Turn a file of variables of the system that this one replaces into a run.toml (not built yet)
+    #[arg(long, value_name = "FILE", group = "instead")]
+    import: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    format: FormatArg,
+}
+
+pub(crate) fn run(printer: &Printer, args: PreflightArgs) -> Result<Exit, Failure> {
+    if args.import.is_some() {
+        return Err(Failure::not_built("lego preflight --import"));
+    }
+    if args.reference {
+        printer.text(&reference())?;
+        return Ok(Exit::Ok);
+    }
+    if args.init {
+        return init(printer, &args.config.file);
+    }
+    if let Some(wrong) = args.only.iter().find(|id| !ids().contains(&id.as_str())) {
+        let near = nearest(wrong, ids()).map(|id| format!("did you mean `{id}`?"));
+        return Err(Failure::usage(format!("no check `{wrong}`"))
+            .hint(near.unwrap_or_else(|| format!("checks: {}", ids().join(", ")))));
+    }
+    let loaded = args.config.load(Vec::new())?;
+    if args.show_config {
+        printer.text(&loaded.show_config())?;
+        return Ok(Exit::Ok);
+    }
+    let report = run_static(Context { run: &loaded, purpose: Purpose::Whole }, &args.only);
+    printer.rows(args.format.format, &report.findings, for_people)?;
+    printer.note(format_args!("{}", report.verdict()));
+    if !args.static_only {
+        printer.note(format_args!("the live probe is not built yet: only static checks ran"));
+    }
+    Ok(if report.is_safe() { Exit::Ok } else { Exit::Negative })
+}
+
+/// Runs the static checks before a command and says what is wrong. True: it must not go on.
+pub(crate) fn refuses(printer: &Printer, run: &Loaded, purpose: Purpose) -> Result<bool, Failure> {
+    let report = run_static(Context { run, purpose }, &[]);
+    let wrong: Vec<_> = report.findings.iter().filter(|finding| finding.status >= Status::Warn).cloned().collect();
+    if report.is_safe() {
+        if !wrong.is_empty() {
+            printer.note(format_args!("{}", for_people(&wrong).trim_end()));
+        }
+        return Ok(false);
+    }
+    printer.refusal(&format!("{}{}", for_people(&wrong), report.verdict()));
+    Ok(true)
+}
+
+fn init(printer: &Printer, path: &Path) -> Result<Exit, Failure> {
+    if path == Path::new("-") {
+        printer.text(starter())?;
+        return Ok(Exit::Ok);
+    }
+    let mut options = fs_err::OpenOptions::new();
+    options.write(true).create_new(true);
+    let written = options.open(path).and_then(|mut file| std::io::Write::write_all(&mut file, starter().as_bytes()));
+    written.map_err(|error| {
+        let failure = Failure::usage(format!("cannot write the starter to {}", path.display())).source(error);
+        failure.hint("name a file that does not exist yet, or `-` for stdout")
+    })?;
+    printer.note(format_args!("wrote {}: name a model and tasks in it, then `lego preflight {}`", path.display(), path.display()));
+    Ok(Exit::Ok)
+}
+
+/// A line a check; where it is about a key, the key's place, and what to write instead.
+fn for_people(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let status = match finding.status {
+            Status::Pass => "pass",
+            Status::Skip => "skip",
+            Status::Warn => "warn",
+            Status::Fatal => "FATAL",
+        };
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, " {status:<6} {:<14} {}", finding.check, finding.detail);
+        if let Some(location) = &finding.location {
+            let line = finding.line.as_deref().filter(|line| !line.is_empty());
+            let _ = writeln!(out, "        {location}  {}", line.unwrap_or_default());
+        }
+        if let Some(help) = &finding.help {
+            let _ = writeln!(out, "        help: {help}");
+        }
+    }
+    out
+}

@@ -1,0 +1,100 @@
+//! `lego rollout`.
+
+use std::path::PathBuf;
+
+use lego::config::Override;
+
+use crate::config_args::ConfigArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{FormatArg, Printer};
+use crate::{preflight, wiring};
+
+const EXAMPLES: &str = "\
+Examples:
+  lego rollout run.toml -o shards
+  lego rollout run.toml --eval --group-size 4 --tasks ids.txt --format json | jq .pass_at_1
+  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -";
+
+/// Sample episodes from the policy and write them as Parquet shards
+///
+/// Each task is tried `group_size` times, each time in a fresh sandbox. Failures of the environment are recorded and
+/// left out of the reward. Continues what is in the output folder.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct RolloutArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (data.train)
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) tasks: Option<PathBuf>,
+    /// Folder for the shards
+    #[arg(short, long, value_name = "DIR", required_unless_present_any = ["eval", "dry_run", "reap", "purge_infra"])]
+    pub(crate) out: Option<PathBuf>,
+    /// The agent (scaffold.name)
+    #[arg(long, value_name = "NAME")]
+    scaffold: Option<String>,
+    /// What provides the sandboxes (sandbox.backend)
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// Episodes of a task (rollout.group_size)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    group_size: Option<u32>,
+    /// Trials at a time (sandbox.concurrency)
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<u32>,
+    /// Stop and exit with 1 once more trials than this had no valid reward
+    #[arg(long, value_name = "N")]
+    pub(crate) max_failures: Option<u64>,
+    /// Start anew instead of continuing what is in the output folder
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Validate: print pass@k instead of one row a trial; shards only with -o
+    #[arg(long)]
+    pub(crate) eval: bool,
+    /// Print what would run, as data, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print only this: the paths of finished shards, one a line
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) print: Option<Print>,
+    /// Remove sandboxes that earlier runs left behind, and stop
+    #[arg(long)]
+    pub(crate) reap: bool,
+    /// Remove results that failed by infrastructure, so that they run again (not built yet)
+    #[arg(long)]
+    purge_infra: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArg,
+}
+
+/// What alone is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Print {
+    /// Paths of finished shards
+    Paths,
+}
+
+pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure> {
+    if args.purge_infra {
+        return Err(Failure::not_built("lego rollout --purge-infra"));
+    }
+    let overrides = [
+        args.scaffold.as_ref().map(|name| Override::flag("--scaffold", "scaffold.name", name)),
+        args.backend.as_ref().map(|name| Override::flag("--backend", "sandbox.backend", name)),
+        args.group_size.map(|size| Override::flag("--group-size", "rollout.group_size", size)),
+        args.jobs.map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
+    ];
+    let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
+    if args.reap {
+        return wiring::reap(printer, &loaded);
+    }
+    if preflight::refuses(printer, &loaded, preflight::Purpose::Rollout { tasks_given: args.tasks.is_some() })? {
+        return Ok(Exit::Negative);
+    }
+    if args.dry_run {
+        printer.text(&loaded.show_config())?;
+        return Ok(Exit::Ok);
+    }
+    wiring::rollout(printer, loaded, args)
+}

@@ -1,0 +1,65 @@
+//! `lego train`.
+
+use std::path::PathBuf;
+
+use lego::config::{DeviceName, Override};
+
+use crate::config_args::ConfigArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{FormatArg, Printer};
+use crate::{preflight, wiring};
+
+const EXAMPLES: &str = "\
+Examples:
+  lego train run.toml
+  lego train run.toml --steps 5 --set rollout.group_size=4
+  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -";
+
+/// Train the policy: rollouts, update, new weights, step by step
+///
+/// Continues the run directory where it stands. With `--shards` it trains from files alone. A step is one row on a
+/// terminal and one JSON object in a pipe; the last line on stderr is the run directory.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated
+    #[arg(long, value_name = "DIR|-")]
+    pub(crate) shards: Vec<PathBuf>,
+    /// Steps of the run (train.steps)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
+    /// Start anew: the run directory must be empty or is moved aside
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Where to compute (policy.device): cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceName>,
+    /// Rollouts and updates side by side (not built yet)
+    #[arg(long = "async")]
+    asynchronous: bool,
+    /// Print what would run, as data, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArg,
+}
+
+pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
+    if args.asynchronous {
+        return Err(Failure::not_built("lego train --async").hint("without `--async`, rollouts and updates take turns"));
+    }
+    let steps = args.steps.map(|steps| Override::flag("--steps", "train.steps", steps));
+    let device = args.device.map(|device| Override::flag("--device", "policy.device", device));
+    let loaded = args.config.load(steps.into_iter().chain(device).collect())?;
+    if preflight::refuses(printer, &loaded, preflight::Purpose::Train { from_shards: !args.shards.is_empty() })? {
+        return Ok(Exit::Negative);
+    }
+    if args.dry_run {
+        printer.text(&loaded.show_config())?;
+        return Ok(Exit::Ok);
+    }
+    wiring::train(printer, loaded, args)
+}

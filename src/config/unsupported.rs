@@ -1,0 +1,79 @@
+//! Keys and values that the documentation names and no part uses yet.
+//!
+//! They are refused as such, so that a run never ignores what its file asks for. A part that is built
+//! moves its keys from here into the section's struct.
+
+/// Sections and keys.
+const KEYS: &[&str] = &[
+    "async",
+    "balance",
+    "scaffold.version",
+    "scaffold.runtime_mount",
+    "scaffold.args",
+    "scaffold.mix",
+    "sandbox.timeouts.build",
+    "sandbox.network",
+    "sandbox.registry",
+    "sandbox.mirror",
+    "sandbox.mounts",
+    "sandbox.kubernetes",
+    "sandbox.docker",
+    "engine.endpoints",
+    "engine.api_key_env",
+    "engine.reasoning_parser",
+    "engine.weight_sync",
+    "proxy.public_url",
+    "rollout.tail_kill",
+    "train.backend",
+    "train.kl_in_reward",
+    "train.critic",
+    "train.rollout_correction",
+    "train.routing_replay",
+    "train.lora",
+    "eval.timeout",
+];
+
+/// Values of keys that exist.
+const VALUES: &[(&str, &[&str])] = &[
+    (
+        "scaffold.name",
+        &["claude-code", "opencode", "openhands", "terminus-2", "terminus", "codex", "mini-swe-agent", "custom"],
+    ),
+    ("sandbox.backend", &["docker", "kubernetes", "harbor"]),
+    ("engine.kind", &["vllm", "sglang", "openai"]),
+    ("engine.tool_parser", &["qwen3_coder", "qwen3_xml", "glm45", "deepseek_v3", "kimi_k2", "llama3_json", "mistral"]),
+    ("capture.builder", &["tree"]),
+    ("train.algorithm", &["reinforce_plus_plus", "ppo", "cispo"]),
+    ("train.advantage", &["gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "remax"]),
+];
+
+/// Whether the key is documented and not used yet.
+pub(super) fn key(path: &str) -> bool {
+    KEYS.contains(&path)
+}
+
+/// Whether the value is documented for this key and not used yet.
+pub(super) fn value(path: &str, found: &str) -> bool {
+    VALUES.iter().any(|(key, values)| *key == path && values.contains(&found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::schema;
+
+    #[test]
+    fn what_is_listed_is_not_built_and_every_parent_exists() {
+        for path in KEYS {
+            let (parent, _) = path.rsplit_once('.').unwrap_or(("", path));
+            assert!(schema::lookup(path).is_none(), "{path} is built: take it off the list");
+            assert!(parent.is_empty() || schema::lookup(parent).is_some(), "{path} has no parent");
+        }
+        for (path, values) in VALUES {
+            let built = schema::choices(&schema::lookup(path).unwrap()).unwrap();
+            for value in *values {
+                assert!(!built.contains(&(*value).to_owned()), "{path} = {value} is built: take it off the list");
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! `paths`: what the run reads exists, and there is room for what it writes.
+
+use std::path::{Path, PathBuf};
+
+use super::{Check, Context, Finding, model};
+use crate::config::{ByteSize, EngineKind};
+
+pub(super) struct Paths;
+
+/// Bytes of a stored weight and of its two optimizer moments, in f32.
+const CHECKPOINT_FACTOR: u64 = 3;
+
+/// Checkpoints that must fit beside each other.
+const CHECKPOINTS: u64 = 2;
+
+impl Check for Paths {
+    fn id(&self) -> &'static str {
+        "paths"
+    }
+
+    fn title(&self) -> &'static str {
+        "model, tokenizer and tasks are there"
+    }
+
+    fn look(&self, context: Context<'_>) -> Vec<Finding> {
+        let mut found = Vec::new();
+        self.model(context, &mut found);
+        self.tasks(context, &mut found);
+        self.output(context, &mut found);
+        found
+    }
+}
+
+impl Paths {
+    fn model(&self, context: Context<'_>, found: &mut Vec<Finding>) {
+        let run = context.run;
+        let policy = &run.config.policy;
+        let mut fatal = |text: String, key: &str, help: &str| {
+            found.push(Finding::fatal(self.id(), text).at(run, key).help(help));
+        };
+        if policy.model.as_os_str().is_empty() {
+            fatal(
+                "policy.model is not set: there is nothing to train".to_owned(),
+                "policy.model",
+                "write `model = \"<folder>\"` below `[policy]`: a Hugging Face folder with config.json, safetensors and tokenizer files",
+            );
+            return;
+        }
+        if policy.model.to_string_lossy().starts_with("hf:") {
+            fatal(
+                format!("policy.model = \"{}\": models by name are not supported yet", policy.model.display()),
+                "policy.model",
+                "download the model and write its folder",
+            );
+            return;
+        }
+        let needs_weights = context.purpose.trains() || run.config.engine.kind == EngineKind::Embedded;
+        if !policy.model.is_dir() {
+            fatal(
+                format!("policy.model: no folder {}", policy.model.display()),
+                "policy.model",
+                "write the folder that holds config.json",
+            );
+        } else if needs_weights {
+            if !policy.model.join("config.json").is_file() {
+                fatal(
+                    format!("policy.model: no config.json in {}", policy.model.display()),
+                    "policy.model",
+                    "write the folder that holds config.json",
+                );
+            }
+            if weights(&policy.model).is_empty() {
+                fatal(
+                    format!("policy.model: no .safetensors file in {}", policy.model.display()),
+                    "policy.model",
+                    "convert the weights to safetensors",
+                );
+            }
+        }
+        let tokenizer = model::tokenizer_dir(policy);
+        if policy.model.is_dir() && !tokenizer.join("tokenizer.json").is_file() {
+            let key = if policy.tokenizer.is_some() { "policy.tokenizer" } else { "policy.model" };
+            fatal(
+                format!("no tokenizer.json in {}", tokenizer.display()),
+                key,
+                "write the folder that holds tokenizer.json as `tokenizer` below `[policy]`",
+            );
+        }
+        match (&run.config.engine.kind, &run.config.engine.recording) {
+            (EngineKind::Replay, None) => fatal(
+                "engine.kind = \"replay\" without a recording: there is nothing to replay".to_owned(),
+                "engine.kind",
+                "write `recording = \"<file>.jsonl\"` below `[engine]`",
+            ),
+            (_, Some(path)) if !path.is_file() => fatal(
+                format!("engine.recording: no file {}", path.display()),
+                "engine.recording",
+                "write the file of recorded answers",
+            ),
+            _ => {}
+        }
+    }
+
+    fn tasks(&self, context: Context<'_>, found: &mut Vec<Finding>) {
+        let run = context.run;
+        let data = &run.config.data;
+        if context.purpose.draws_tasks() {
+            match &data.train {
+                None => found.push(
+                    Finding::fatal(self.id(), "data.train is not set: there are no tasks to draw from")
+                        .at(run, "data.train")
+                        .help("write `train = \"tasks/train.parquet\"` below `[data]`, from `lego prepare`"),
+                ),
+                Some(path) if !exists(path) => found.push(missing(self.id(), context, "data.train", path)),
+                Some(_) => {}
+            }
+        }
+        for path in data.val.iter().filter(|path| !exists(path)) {
+            found.push(missing(self.id(), context, "data.val", path));
+        }
+    }
+
+    /// Room for two checkpoints in the folder of runs.
+    fn output(&self, context: Context<'_>, found: &mut Vec<Finding>) {
+        let run = context.run;
+        let dir = &run.config.run.dir;
+        let Some(existing) = dir.ancestors().find(|folder| folder.exists() && !folder.as_os_str().is_empty()) else {
+            return;
+        };
+        if !existing.is_dir() {
+            let text = format!("run.dir: {} is no folder", existing.display());
+            found.push(Finding::fatal(self.id(), text).at(run, "run.dir").help("write a folder"));
+            return;
+        }
+        if nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK).is_err() {
+            let text = format!("run.dir: {} cannot be written to", existing.display());
+            found.push(Finding::fatal(self.id(), text).at(run, "run.dir").help("write a folder that this user owns"));
+            return;
+        }
+        let size: u64 = weights(&run.config.policy.model).iter().filter_map(|path| path.metadata().ok()).map(|m| m.len()).sum();
+        let needed = size * CHECKPOINT_FACTOR * CHECKPOINTS;
+        if context.purpose.trains()
+            && let Ok(disk) = nix::sys::statvfs::statvfs(existing)
+            && let free = disk.blocks_available() * disk.fragment_size()
+            && free < needed
+        {
+            let text = format!(
+                "{} free in {}, two checkpoints take about {}",
+                rounded(free),
+                existing.display(),
+                rounded(needed)
+            );
+            found.push(Finding::warn(self.id(), text).at(run, "run.dir").help("free some, or write another `dir` below `[run]`"));
+        }
+    }
+}
+
+fn missing(id: &str, context: Context<'_>, key: &str, path: &Path) -> Finding {
+    Finding::fatal(id, format!("{key}: no file {}", path.display()))
+        .at(context.run, key)
+        .help("`lego prepare issues.jsonl` or `lego prepare index TASKS_DIR` makes one")
+}
+
+/// Whether it is there; what lies in an object store is not looked at here.
+fn exists(path: &Path) -> bool {
+    path.to_string_lossy().contains("://") || path.exists()
+}
+
+fn weights(model: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(model).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
+        .collect()
+}
+
+/// A size in whole MiB.
+fn rounded(bytes: u64) -> ByteSize {
+    ByteSize(bytes.next_multiple_of(1 << 20))
+}

@@ -1,0 +1,73 @@
+//! An empty folder to run `lego` in, and a session as text.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder of its own.
+pub(crate) struct Workspace {
+    folder: tempfile::TempDir,
+}
+
+impl Workspace {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Writes a file into it.
+    pub(crate) fn file(self, name: &str, text: &str) -> Self {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    /// Files that make every static check pass.
+    pub(crate) fn model(self) -> Self {
+        self.file("model/config.json", r#"{"max_position_embeddings": 8192}"#)
+            .file("model/model.safetensors", "")
+            .file("model/tokenizer.json", "{}")
+            .file("model/tokenizer_config.json", r#"{"chat_template": "{% for m in messages %}{{ m.role }} tool{% endfor %}"}"#)
+            .file("tasks/train.parquet", "")
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        std::fs::canonicalize(self.folder.path()).unwrap()
+    }
+
+    /// A command that knows nothing of this machine's environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
+        command.args(arguments).current_dir(self.path()).env_clear().stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it and writes down what a person would see.
+    pub(crate) fn lego(&self, arguments: &[&str]) -> String {
+        self.session(self.command(arguments))
+    }
+
+    /// The same for a command that a test prepared.
+    pub(crate) fn session(&self, mut command: Command) -> String {
+        let output = command.output().unwrap();
+        let mut text = String::new();
+        let code = output.status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string());
+        writeln!(text, "exit: {code}").unwrap();
+        for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+            writeln!(text, "----- {name} -----\n{}", String::from_utf8_lossy(bytes).trim_end()).unwrap();
+        }
+        redact(&text, &self.path())
+    }
+}
+
+/// What differs from machine to machine, in one place: the folder's path, and how far it pushes a remark.
+fn redact(text: &str, folder: &Path) -> String {
+    let mut out = String::new();
+    for line in text.replace(&folder.display().to_string(), "[FOLDER]").lines() {
+        match line.split_once("  # ").filter(|_| line.contains("[FOLDER]")) {
+            Some((value, remark)) => out += &format!("{}  # {}\n", value.trim_end(), remark.trim_start()),
+            None => out += &format!("{line}\n"),
+        }
+    }
+    out
+}
