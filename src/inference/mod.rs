@@ -3,6 +3,9 @@
 //! The trait `Engine` and its implementations. An engine never sees text or messages; whoever speaks to
 //! it has rendered the prompt, and records what comes back bit for bit.
 
+pub mod embedded;
+pub mod replay;
+
 mod error;
 mod request;
 
