@@ -26,6 +26,19 @@ pub struct PromptBuilder {
     tools_in_delta: bool,
     prefix_stable: bool,
     thinking: Thinking,
+    /// Of an answer without calls, and of one with calls; `None` where the template cannot be continued.
+    closings: [Option<Closing>; 2],
+}
+
+/// How a template closes an answer.
+#[derive(Debug)]
+struct Closing {
+    /// Text of the end token.
+    stop: String,
+    /// How often the synthetic prefix renders the mark.
+    marks: usize,
+    /// What comes behind the end token.
+    tail: Vec<TokenId>,
 }
 
 /// What follows recorded tokens.
@@ -51,7 +64,15 @@ impl PromptBuilder {
 
     /// Puts both together and tries out what the template does.
     pub fn new(tokenizer: Tokenizer, template: ChatTemplate) -> Self {
-        let mut builder = Self { tokenizer, template, tools_in_delta: true, prefix_stable: false, thinking: Thinking::None };
+        let mut builder = Self {
+            tokenizer,
+            template,
+            tools_in_delta: true,
+            prefix_stable: false,
+            thinking: Thinking::None,
+            closings: [None, None],
+        };
+        builder.closings = [Message::text(Role::Assistant, "a"), probe_answer()].map(|answer| builder.probe_closing(&answer));
         builder.tools_in_delta = builder.probe_tools_in_delta();
         builder.prefix_stable = builder.probe_prefix_stable();
         builder.thinking = builder.probe_thinking();
@@ -104,46 +125,51 @@ impl PromptBuilder {
     }
 
     /// What the template emits after the answer's end token: context that every continuation begins with.
-    pub fn tail(&self, answer: &Message, has_system: bool) -> Vec<TokenId> {
-        let messages = synthetic_prefix(answer, has_system);
-        let rendering = Rendering { messages: &messages, tools: None, add_generation_prompt: false };
-        let Ok(text) = self.template.render(rendering) else { return Vec::new() };
-        let Some(after) = self.after_mark(&text) else { return Vec::new() };
-        self.tokenizer.encode(after).map(|ids| ids.get(1..).unwrap_or_default().to_vec()).unwrap_or_default()
+    pub fn tail(&self, answer: &Message) -> &[TokenId] {
+        self.closing(answer).map_or(&[], |closing| &closing.tail)
     }
 
     /// From the end token of the marked answer on.
     fn delta_text(&self, continuation: Continuation<'_>) -> Result<String, PromptError> {
         let Continuation { answer, has_system, new, tools, .. } = continuation;
+        let closing = self
+            .closing(answer)
+            .ok_or(PromptError::NotContinuable("it puts no end-of-turn token behind an answer"))?;
         let mut messages = synthetic_prefix(answer, has_system);
-        let prefix_len = messages.len();
         messages.extend_from_slice(new);
         let tools = tools.filter(|_| self.tools_in_delta);
-        let whole = self.template.render(Rendering { messages: &messages, tools, add_generation_prompt: true })?;
-        let prefix = Rendering { messages: &messages[..prefix_len], tools, add_generation_prompt: false };
-        let prefix = self.template.render(prefix)?;
-        let missing = PromptError::NotContinuable("it puts no end-of-turn token behind an answer");
-        let (Some(after), Some(base)) = (self.after_mark(&whole), self.after_mark(&prefix)) else {
-            return Err(missing);
-        };
-        // What closes the answer must be the same with and without what follows it.
-        let closing = self.stop_text_at(base).ok_or(missing)?;
-        if !after.starts_with(closing) {
-            return Err(PromptError::NotContinuable("it closes an answer differently when more follows"));
+        let text = self.template.render(Rendering { messages: &messages, tools, add_generation_prompt: true })?;
+        match self.after_mark(&text, closing.marks) {
+            // What closes the answer must be the same with and without what follows it.
+            Some(after) if after.starts_with(&closing.stop) => Ok(after.to_owned()),
+            _ => Err(PromptError::NotContinuable("it closes an answer differently when more follows")),
         }
-        Ok(after.to_owned())
     }
 
-    /// The text from the first end token behind the last mark on.
-    fn after_mark<'t>(&self, text: &'t str) -> Option<&'t str> {
-        let behind = &text[text.rfind(MARK)? + MARK.len()..];
+    fn closing(&self, answer: &Message) -> Option<&Closing> {
+        self.closings[usize::from(!answer.tool_calls.is_empty())].as_ref()
+    }
+
+    /// The text from the first end token behind the last of `marks` marks on. New messages may hold the mark
+    /// too, so those of the prefix are counted.
+    fn after_mark<'t>(&self, text: &'t str, marks: usize) -> Option<&'t str> {
+        let (at, mark) = text.match_indices(MARK).nth(marks.checked_sub(1)?)?;
+        let behind = &text[at + mark.len()..];
         let stops = self.tokenizer.stops().iter();
         let at = stops.filter_map(|stop| behind.find(&stop.text)).min()?;
         Some(&behind[at..])
     }
 
-    fn stop_text_at(&self, text: &str) -> Option<&str> {
-        self.tokenizer.stops().iter().map(|stop| stop.text.as_str()).find(|stop| text.starts_with(stop))
+    /// How the template closes an answer of this shape, behind which nothing follows.
+    fn probe_closing(&self, answer: &Message) -> Option<Closing> {
+        let messages = synthetic_prefix(answer, true);
+        let rendering = Rendering { messages: &messages, tools: None, add_generation_prompt: false };
+        let text = self.template.render(rendering).ok()?;
+        let marks = text.matches(MARK).count();
+        let after = self.after_mark(&text, marks)?;
+        let stop = self.tokenizer.stops().iter().find(|stop| after.starts_with(&stop.text))?.text.clone();
+        let tail = self.tokenizer.encode(&after[stop.len()..]).ok()?;
+        Some(Closing { stop, marks, tail })
     }
 
     fn probe_tools_in_delta(&self) -> bool {
@@ -194,11 +220,12 @@ fn synthetic_prefix(answer: &Message, has_system: bool) -> Vec<Message> {
     messages.push(Message::text(Role::User, "u"));
     let mut marked = Message::text(Role::Assistant, MARK);
     // The ids of the calls are kept, since some templates look for them; of the arguments only a mark.
-    marked.tool_calls = answer
-        .tool_calls
-        .iter()
-        .map(|call| ToolCall::new(call.id.clone(), call.function.name.clone(), json!({ "mark": MARK })))
-        .collect();
+    let last = answer.tool_calls.len().saturating_sub(1);
+    let calls = answer.tool_calls.iter().enumerate().map(|(index, call)| {
+        let mark = if index == last { MARK } else { "" };
+        ToolCall::new(call.id.clone(), call.function.name.clone(), json!({ "mark": mark }))
+    });
+    marked.tool_calls = calls.collect();
     messages.push(marked);
     messages
 }

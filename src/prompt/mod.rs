@@ -6,6 +6,8 @@
 
 mod answer;
 mod builder;
+#[cfg(test)]
+mod builder_tests;
 mod decode;
 mod encode_cache;
 mod error;
@@ -13,7 +15,7 @@ mod message;
 mod template;
 mod template_functions;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod thinking;
 mod tokenizer;
 mod tool_parser;

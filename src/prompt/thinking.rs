@@ -119,3 +119,40 @@ fn push(parts: &mut Vec<Part>, kind: fn(String) -> Part, text: String) {
         parts.push(kind(text));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thinking and text of an answer that arrives byte by byte, checked against the answer in one piece.
+    fn split(thinking: Thinking, answer: &str) -> (String, String) {
+        let run = |chunks: &[&str]| {
+            let mut splitter = ThinkingSplitter::new(thinking);
+            let mut parts: Vec<Part> = chunks.iter().flat_map(|chunk| splitter.push(chunk)).collect();
+            parts.extend(splitter.finish());
+            parts.into_iter().fold((String::new(), String::new()), |(mut thinking, mut text), part| {
+                match part {
+                    Part::Thinking(more) => thinking.push_str(&more),
+                    Part::Text(more) => text.push_str(&more),
+                }
+                (thinking, text)
+            })
+        };
+        let whole = run(&[answer]);
+        let chunks: Vec<&str> = answer.split("").collect();
+        assert_eq!(run(&chunks), whole, "{answer:?}");
+        whole
+    }
+
+    #[test]
+    fn thinking_comes_first_or_not_at_all() {
+        let pair = |thinking: &str, text: &str| (thinking.to_owned(), text.to_owned());
+        assert_eq!(split(Thinking::Tagged, "<think>\na < b\n</think>\n\nDone."), pair("a < b", "Done."));
+        assert_eq!(split(Thinking::Tagged, "\n Done <think>."), pair("", "\n Done <think>."));
+        assert_eq!(split(Thinking::Tagged, "<think>\n\n</think>\n\nDone."), pair("", "Done."));
+        assert_eq!(split(Thinking::Tagged, "<think>cut </thi"), pair("cut </thi", ""));
+        assert_eq!(split(Thinking::Tagged, "<thin"), pair("", "<thin"));
+        assert_eq!(split(Thinking::Opened, "hm\n</think>Done."), pair("hm", "Done."));
+        assert_eq!(split(Thinking::None, "<think>hm</think>Done."), pair("", "<think>hm</think>Done."));
+    }
+}
