@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
 use minijinja::{Environment, context};
 use serde_json::Value;
 
@@ -53,8 +55,8 @@ impl ChatTemplate {
     /// Compiles a template. `config` gives `bos_token` and its like. The error is minijinja's, with its line.
     pub fn new(source: String, config: &Value) -> Result<Self, String> {
         let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| error.to_string())?);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         template_functions::add_to(&mut environment);
@@ -75,10 +77,10 @@ impl ChatTemplate {
         let refused = |error: minijinja::Error| PromptError::Template(format!("{error:#}"));
         let template = self.environment.get_template(NAME).map_err(refused)?;
         let Rendering { messages, tools, add_generation_prompt } = rendering;
-        let messages = minijinja::Value::from_serialize(messages);
+        let messages = minijinja::Value::from(Serde(messages));
         let rendered = match tools {
             Some(tools) => {
-                let tools = minijinja::Value::from_serialize(tools);
+                let tools = minijinja::Value::from(Serde(tools));
                 template.render(context! { messages, tools, add_generation_prompt })
             }
             None => template.render(context! { messages, tools => (), add_generation_prompt }),

@@ -153,7 +153,7 @@ mod tests {
     fn render(source: &str, value: serde_json::Value) -> Result<String, String> {
         let mut environment = Environment::new();
         super::add_to(&mut environment);
-        let value = minijinja::Value::from_serialize(value);
+        let value = minijinja::Value::from(minijinja::value::Serde(value));
         environment.render_str(source, context! { value }).map_err(|error| error.to_string())
     }
 

@@ -25,7 +25,9 @@ pub(super) async fn run(session: &Arc<Session>, flight: &Arc<Flight>, request: M
         flight.state().prompt = Arc::clone(&prepared.prompt);
         // Held to the end: one generation at a time per conversation.
         let _turn = turn(session, flight, &prepared).await?;
-        session.log(&Line::Begin(prepared.begin.clone()))?;
+        if session.log.is_some() {
+            session.log(&Line::Begin(prepared.begin.clone()))?;
+        }
         let sampled = sample(session, flight, &prepared).await;
         record(session, prepared, sampled, arrived)
     };

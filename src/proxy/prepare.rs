@@ -23,7 +23,7 @@ pub(super) struct Prepared {
 }
 
 /// Finds the request's place and builds its prompt. `call` is its number in the session.
-pub(super) fn prepare(session: &Session, call: u32, request: ModelRequest) -> Result<Prepared, ApiError> {
+pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -> Result<Prepared, ApiError> {
     let proxy = &session.proxy;
     let tools = request.tools.as_deref();
     let (place, recorded, parent, replaces) = {
@@ -70,7 +70,7 @@ pub(super) fn prepare(session: &Session, call: u32, request: ModelRequest) -> Re
         base,
         base_len,
         ids: prompt[base_len..].to_vec(),
-        new: request.messages[place.recorded..].to_vec(),
+        new: request.messages.split_off(place.recorded),
         tools: if parent.is_none() { request.tools } else { None },
         digest: request.digest,
         replaces,

@@ -78,7 +78,7 @@ impl Proxy {
             tokio::time::sleep(SHUTDOWN_PATIENCE).await;
         };
         tokio::select! {
-            served = server => served,
+            served = server.into_future() => served,
             () = overdue => Ok(()),
         }
     }
