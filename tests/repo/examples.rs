@@ -2,13 +2,13 @@
 
 use lego::config::{Layers, load};
 
-use crate::{files, root, shown};
+use crate::{files_if_any, root, shown};
 
 #[test]
 fn run_configs_of_examples_load() {
-    for file in files("examples", ".toml").iter().filter(|path| path.file_name().is_some_and(|name| name == "run.toml")) {
-        if let Err(error) = load(&Layers::file(file)) {
-            panic!("{}: {error}", shown(file));
+    for file in files_if_any("examples", "/run.toml") {
+        if let Err(error) = load(&Layers::file(&file)) {
+            panic!("{}: {error}", shown(&file));
         }
     }
 }
