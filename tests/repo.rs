@@ -1,4 +1,5 @@
 //! The repository holds itself to its own rules: ranks, tidiness, generated files, examples.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "repo/examples.rs"]
 mod examples;
@@ -15,13 +16,19 @@ use std::path::{Path, PathBuf};
 
 /// The repository's root.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("commands/ lies in the root").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("commands/ lies in the root")
+        .to_owned()
 }
 
 /// Every file below a folder of the root with this ending, in order; there must be some.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let found = files_if_any(folder, ending);
-    assert!(!found.is_empty(), "{folder} holds no *{ending}: these tests look in the wrong place");
+    assert!(
+        !found.is_empty(),
+        "{folder} holds no *{ending}: these tests look in the wrong place"
+    );
     found
 }
 

@@ -16,7 +16,19 @@ fn run_configs_of_examples_load() {
 #[test]
 fn commands_in_the_readme_exist() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();
-    for stage in ["prepare", "preflight", "serve-proxy", "balance", "rollout", "train", "dashboard", "diagnose"] {
-        assert!(text.contains(&format!("`lego {stage}`")), "README.md does not name `lego {stage}`");
+    for stage in [
+        "prepare",
+        "preflight",
+        "serve-proxy",
+        "balance",
+        "rollout",
+        "train",
+        "dashboard",
+        "diagnose",
+    ] {
+        assert!(
+            text.contains(&format!("`lego {stage}`")),
+            "README.md does not name `lego {stage}`"
+        );
     }
 }
