@@ -1,4 +1,5 @@
 //! The repository holds itself to its own rules: ranks, tidiness, generated files, examples.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "repo/examples.rs"]
 mod examples;
@@ -15,11 +16,24 @@ use std::path::{Path, PathBuf};
 
 /// The repository's root.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("commands/ lies in the root").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("commands/ lies in the root")
+        .to_owned()
 }
 
-/// Every file below a folder of the root with this ending, in order.
+/// Every file below a folder of the root with this ending, in order; there must be some.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let found = files_if_any(folder, ending);
+    assert!(
+        !found.is_empty(),
+        "{folder} holds no *{ending}: these tests look in the wrong place"
+    );
+    found
+}
+
+/// The same where there may be none.
+fn files_if_any(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().join(folder)];
     while let Some(dir) = open.pop() {

@@ -38,7 +38,13 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// When to colour
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "auto|always|never")]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "auto|always|never"
+    )]
     #[arg(env = lego::config::env::COLOR, hide_env_values = true, hide_possible_values = true)]
     pub(crate) color: ColorWhen,
     /// Say nothing but errors
@@ -79,7 +85,9 @@ pub(crate) fn definition() -> clap::Command {
 /// Parses, runs, reports.
 pub(crate) fn main() -> ExitCode {
     logging::install_panic_hook();
-    let parsed = definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = definition()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return crate::output::clap_exit(&error).into(),
@@ -101,7 +109,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(printer: &Printer, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Prepare(args) => prepare::run(printer, args),
-        Command::Preflight(args) => preflight::run(printer, args),
+        Command::Preflight(args) => preflight::run(printer, &args),
         Command::ServeProxy(args) => serve_proxy::run(&args),
         Command::Balance(args) => balance::run(&args),
         Command::Rollout(args) => rollout::run(printer, args),

@@ -27,7 +27,10 @@ impl ConfigArgs {
             std::io::stdin()
                 .read_to_string(&mut text)
                 .map_err(|error| Failure::usage("cannot read the run config from stdin").source(error))?;
-            ConfigFile::Text { name: "<stdin>".to_owned(), text }
+            ConfigFile::Text {
+                name: "<stdin>".to_owned(),
+                text,
+            }
         } else {
             ConfigFile::Path(self.file.clone())
         };
@@ -36,12 +39,20 @@ impl ConfigArgs {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         let overrides = self.set.iter().map(Override::set).chain(flags).collect();
-        load(&Layers { file, environment, overrides }).map_err(|error| {
+        load(&Layers {
+            file,
+            environment,
+            overrides,
+        })
+        .map_err(|error| {
             let missing = matches!(&error, lego::config::ConfigError::Unreadable { source, wanted_by: None, .. }
                 if source.kind() == std::io::ErrorKind::NotFound);
             let failure = Failure::from(error);
             if missing {
-                failure.hint(format!("`lego preflight --init {}` writes a starter", self.file.display()))
+                failure.hint(format!(
+                    "`lego preflight --init {}` writes a starter",
+                    self.file.display()
+                ))
             } else {
                 failure
             }

@@ -34,14 +34,24 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 pub(crate) enum Report {
     /// A sentence, and the error below it where there is one.
-    Message { text: String, source: Option<Box<dyn Error + Send + Sync>> },
+    Message {
+        text: String,
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
     /// Faults in a run config, drawn with their places.
     Config(ConfigError),
 }
 
 impl Failure {
     fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { kind, report: Report::Message { text: text.into(), source: None }, hint: None }
+        Self {
+            kind,
+            report: Report::Message {
+                text: text.into(),
+                source: None,
+            },
+            hint: None,
+        }
     }
 
     /// Flags, files or configuration that cannot be used.
@@ -93,7 +103,11 @@ impl Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self { kind: Kind::Usage, report: Report::Config(error), hint: None }
+        Self {
+            kind: Kind::Usage,
+            report: Report::Config(error),
+            hint: None,
+        }
     }
 }
 

@@ -49,6 +49,6 @@ pub(crate) fn run(printer: &Printer, args: &GenerateArgs) -> Result<Exit, Failur
             clap_mangen::Man::new(page).render(&mut out)?;
         }
     }
-    printer.bytes(&out)?;
+    printer.text(&String::from_utf8_lossy(&out))?;
     Ok(Exit::Ok)
 }

@@ -43,7 +43,9 @@ pub(crate) fn start(global: &Global, printer: &Printer) {
 /// Makes a panic say that it is a bug and where to report it.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+        let place = info
+            .location()
+            .map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
         let what = info
             .payload()
             .downcast_ref::<&str>()

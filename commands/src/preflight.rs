@@ -25,6 +25,7 @@ Examples:
 /// One row a check, worst last, and the verdict. Exits with 1 on any FATAL; there is no way around one.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct PreflightArgs {
     #[command(flatten)]
     config: ConfigArgs,
@@ -50,7 +51,7 @@ pub(crate) struct PreflightArgs {
     format: FormatArg,
 }
 
-pub(crate) fn run(printer: &Printer, args: PreflightArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failure> {
     if args.import.is_some() {
         return Err(Failure::not_built("lego preflight --import"));
     }
@@ -71,7 +72,13 @@ pub(crate) fn run(printer: &Printer, args: PreflightArgs) -> Result<Exit, Failur
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);
     }
-    let report = run_static(Context { run: &loaded, purpose: Purpose::Whole }, &args.only);
+    let report = run_static(
+        Context {
+            run: &loaded,
+            purpose: Purpose::Whole,
+        },
+        &args.only,
+    );
     printer.rows(args.format.format, &report.findings, for_people)?;
     printer.note(format_args!("{}", report.verdict()));
     if !args.static_only {
@@ -81,17 +88,22 @@ pub(crate) fn run(printer: &Printer, args: PreflightArgs) -> Result<Exit, Failur
 }
 
 /// Runs the static checks before a command and says what is wrong. True: it must not go on.
-pub(crate) fn refuses(printer: &Printer, run: &Loaded, purpose: Purpose) -> Result<bool, Failure> {
+pub(crate) fn refuses(printer: &Printer, run: &Loaded, purpose: Purpose) -> bool {
     let report = run_static(Context { run, purpose }, &[]);
-    let wrong: Vec<_> = report.findings.iter().filter(|finding| finding.status >= Status::Warn).cloned().collect();
+    let wrong: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.status >= Status::Warn)
+        .cloned()
+        .collect();
     if report.is_safe() {
         if !wrong.is_empty() {
             printer.note(format_args!("{}", for_people(&wrong).trim_end()));
         }
-        return Ok(false);
+        return false;
     }
-    printer.refusal(&format!("{}{}", for_people(&wrong), report.verdict()));
-    Ok(true)
+    printer.say(&format!("{}{}", for_people(&wrong), report.verdict()));
+    true
 }
 
 fn init(printer: &Printer, path: &Path) -> Result<Exit, Failure> {
@@ -101,12 +113,18 @@ fn init(printer: &Printer, path: &Path) -> Result<Exit, Failure> {
     }
     let mut options = fs_err::OpenOptions::new();
     options.write(true).create_new(true);
-    let written = options.open(path).and_then(|mut file| std::io::Write::write_all(&mut file, starter().as_bytes()));
+    let written = options
+        .open(path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, starter().as_bytes()));
     written.map_err(|error| {
         let failure = Failure::usage(format!("cannot write the starter to {}", path.display())).source(error);
         failure.hint("name a file that does not exist yet, or `-` for stdout")
     })?;
-    printer.note(format_args!("wrote {}: name a model and tasks in it, then `lego preflight {}`", path.display(), path.display()));
+    printer.note(format_args!(
+        "wrote {}: name a model and tasks in it, then `lego preflight {}`",
+        path.display(),
+        path.display()
+    ));
     Ok(Exit::Ok)
 }
 

@@ -22,25 +22,26 @@ Examples:
 /// left out of the reward. Continues what is in the output folder.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct RolloutArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (data.train)
+    /// Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (`data.train`)
     #[arg(long, value_name = "FILE|-")]
     pub(crate) tasks: Option<PathBuf>,
     /// Folder for the shards
     #[arg(short, long, value_name = "DIR", required_unless_present_any = ["eval", "dry_run", "reap", "purge_infra"])]
     pub(crate) out: Option<PathBuf>,
-    /// The agent (scaffold.name)
+    /// The agent (`scaffold.name`)
     #[arg(long, value_name = "NAME")]
     scaffold: Option<String>,
-    /// What provides the sandboxes (sandbox.backend)
+    /// What provides the sandboxes (`sandbox.backend`)
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// Episodes of a task (rollout.group_size)
+    /// Episodes of a task (`rollout.group_size`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     group_size: Option<u32>,
-    /// Trials at a time (sandbox.concurrency)
+    /// Trials at a time (`sandbox.concurrency`)
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// Stop and exit with 1 once more trials than this had no valid reward
@@ -80,16 +81,28 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         return Err(Failure::not_built("lego rollout --purge-infra"));
     }
     let overrides = [
-        args.scaffold.as_ref().map(|name| Override::flag("--scaffold", "scaffold.name", name)),
-        args.backend.as_ref().map(|name| Override::flag("--backend", "sandbox.backend", name)),
-        args.group_size.map(|size| Override::flag("--group-size", "rollout.group_size", size)),
-        args.jobs.map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
+        args.scaffold
+            .as_ref()
+            .map(|name| Override::flag("--scaffold", "scaffold.name", name)),
+        args.backend
+            .as_ref()
+            .map(|name| Override::flag("--backend", "sandbox.backend", name)),
+        args.group_size
+            .map(|size| Override::flag("--group-size", "rollout.group_size", size)),
+        args.jobs
+            .map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
     ];
     let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
     if args.reap {
         return wiring::reap(printer, &loaded);
     }
-    if preflight::refuses(printer, &loaded, preflight::Purpose::Rollout { tasks_given: args.tasks.is_some() })? {
+    if preflight::refuses(
+        printer,
+        &loaded,
+        preflight::Purpose::Rollout {
+            tasks_given: args.tasks.is_some(),
+        },
+    ) {
         return Ok(Exit::Negative);
     }
     if args.dry_run {

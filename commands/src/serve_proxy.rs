@@ -28,7 +28,7 @@ pub(crate) struct ServeProxyArgs {
     /// Write finished sessions as shards into this folder
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
-    /// Folder with tokenizer.json and tokenizer_config.json
+    /// Folder with `tokenizer.json` and `tokenizer_config.json`
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
     /// Print the variables that point a client at it, and stay in the background

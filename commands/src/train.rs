@@ -28,13 +28,13 @@ pub(crate) struct TrainArgs {
     /// Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated
     #[arg(long, value_name = "DIR|-")]
     pub(crate) shards: Vec<PathBuf>,
-    /// Steps of the run (train.steps)
+    /// Steps of the run (`train.steps`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
     /// Start anew: the run directory must be empty or is moved aside
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Where to compute (policy.device): cpu, cuda or cuda:N
+    /// Where to compute (`policy.device`): cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceName>,
     /// Rollouts and updates side by side (not built yet)
@@ -52,9 +52,17 @@ pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
         return Err(Failure::not_built("lego train --async").hint("without `--async`, rollouts and updates take turns"));
     }
     let steps = args.steps.map(|steps| Override::flag("--steps", "train.steps", steps));
-    let device = args.device.map(|device| Override::flag("--device", "policy.device", device));
+    let device = args
+        .device
+        .map(|device| Override::flag("--device", "policy.device", device));
     let loaded = args.config.load(steps.into_iter().chain(device).collect())?;
-    if preflight::refuses(printer, &loaded, preflight::Purpose::Train { from_shards: !args.shards.is_empty() })? {
+    if preflight::refuses(
+        printer,
+        &loaded,
+        preflight::Purpose::Train {
+            from_shards: !args.shards.is_empty(),
+        },
+    ) {
         return Ok(Exit::Negative);
     }
     if args.dry_run {

@@ -15,8 +15,11 @@ use super::tree::{Node, Tree};
 use super::value::{ByteSize, HumanDuration};
 use super::{DeviceName, unsupported};
 
+/// What is wrong with a text, if anything.
+type Refuse = fn(&str) -> Option<String>;
+
 /// Texts with a form of their own: the type's name and what refuses a wrong one.
-const FORMS: [(&str, fn(&str) -> Option<String>); 3] = [
+const FORMS: [(&str, Refuse); 3] = [
     ("HumanDuration", |text| text.parse::<HumanDuration>().err()),
     ("ByteSize", |text| text.parse::<ByteSize>().err()),
     ("DeviceName", |text| text.parse::<DeviceName>().err()),
@@ -35,7 +38,10 @@ fn visit(node: &mut Node, schema: &KeySchema, path: &str, faults: &mut Vec<Fault
     if let Tree::Loose(text) = &node.value {
         node.value = match expected {
             // One value on the command line is a list of one.
-            "array" => Tree::List(vec![Node { value: Tree::Loose(text.clone()), at: at.clone() }]),
+            "array" => Tree::List(vec![Node {
+                value: Tree::Loose(text.clone()),
+                at: at.clone(),
+            }]),
             _ => Tree::Scalar(typed(text, expected)),
         };
     }
@@ -48,7 +54,11 @@ fn visit(node: &mut Node, schema: &KeySchema, path: &str, faults: &mut Vec<Fault
     match (&mut node.value, expected) {
         (Tree::Table(entries), "object") => {
             for (key, (key_at, value)) in entries {
-                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let inner = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 match schema.child(key) {
                     Some(child) => visit(value, &child, &inner, faults),
                     None => faults.push(unknown_key(key, inner, key_at, schema)),
@@ -109,42 +119,73 @@ fn typed(text: &str, expected: &str) -> Value {
 fn unknown_key(key: &str, path: String, at: &Location, schema: &KeySchema) -> Fault {
     let expected = schema.keys().unwrap_or_default();
     let (problem, help) = if unsupported::key(&path) {
-        (Problem::NotSupportedYet(path.clone()), Some(format!("take `{path}` out")))
+        (
+            Problem::NotSupportedYet(path.clone()),
+            Some(format!("take `{path}` out")),
+        )
     } else {
         let near = nearest(key, expected.iter().map(String::as_str));
         let help = near
             .map(|name| format!("did you mean `{name}`?"))
             .or_else(|| elsewhere(key).map(|place| format!("`{key}` belongs to `[{place}]`")));
-        (Problem::UnknownKey { found: key.to_owned(), expected }, help)
+        (
+            Problem::UnknownKey {
+                found: key.to_owned(),
+                expected,
+            },
+            help,
+        )
     };
-    Fault { key: path, problem, at: Some(at.clone()), help }
+    Fault {
+        key: path,
+        problem,
+        at: Some(at.clone()),
+        help,
+    }
 }
 
 /// The section that has this key, where exactly one has.
 fn elsewhere(key: &str) -> Option<String> {
     let root = KeySchema::root();
     let mut owners = root.keys().unwrap_or_default().into_iter().filter(|section| {
-        root.child(section).and_then(|schema| schema.keys()).is_some_and(|keys| keys.iter().any(|name| name == key))
+        root.child(section)
+            .and_then(|schema| schema.keys())
+            .is_some_and(|keys| keys.iter().any(|name| name == key))
     });
     let first = owners.next();
     if owners.next().is_some() { None } else { first }
 }
 
 fn wrong_text(text: &str, schema: &KeySchema, path: &str, at: &Location) -> Option<Fault> {
-    let fault = |problem, help| Fault { key: path.to_owned(), problem, at: Some(at.clone()), help };
+    let fault = |problem, help| Fault {
+        key: path.to_owned(),
+        problem,
+        at: Some(at.clone()),
+        help,
+    };
     if let Some(expected) = choices(schema) {
         if expected.iter().any(|choice| choice == text) {
             return None;
         }
         if unsupported::value(path, text) {
-            let built = expected.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let built = expected
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect::<Vec<_>>()
+                .join(", ");
             return Some(fault(
                 Problem::NotSupportedYet(format!("{path} = \"{text}\"")),
                 Some(format!("supported: {built}")),
             ));
         }
         let help = nearest(text, expected.iter().map(String::as_str)).map(|name| format!("did you mean `{name}`?"));
-        return Some(fault(Problem::UnknownValue { found: text.to_owned(), expected }, help));
+        return Some(fault(
+            Problem::UnknownValue {
+                found: text.to_owned(),
+                expected,
+            },
+            help,
+        ));
     }
     let name = schema.type_name.as_deref()?;
     let refuse = FORMS.iter().find(|(form, _)| *form == name)?.1;
@@ -152,7 +193,9 @@ fn wrong_text(text: &str, schema: &KeySchema, path: &str, at: &Location) -> Opti
         let (expected, found) = message
             .strip_prefix("expected ")
             .and_then(|rest| rest.split_once(", found "))
-            .map_or((message.clone(), format!("`{text}`")), |(a, b)| (a.to_owned(), b.to_owned()));
+            .map_or((message.clone(), format!("`{text}`")), |(a, b)| {
+                (a.to_owned(), b.to_owned())
+            });
         fault(Problem::WrongValue { expected, found }, None)
     })
 }
@@ -176,7 +219,9 @@ fn out_of_range(number: f64, schema: &KeySchema) -> Option<String> {
             _ => format!("{} of at most {}", in_words(schema), high.unwrap_or(number)),
         });
     }
-    strictly.filter(|bound| number <= *bound).map(|bound| format!("{} above {bound}", in_words(schema)))
+    strictly
+        .filter(|bound| number <= *bound)
+        .map(|bound| format!("{} above {bound}", in_words(schema)))
 }
 
 /// What a key takes, in words.
@@ -195,7 +240,14 @@ pub(super) fn in_words(schema: &KeySchema) -> String {
             _ => choices(schema).map_or_else(
                 || "a text in quotes".to_owned(),
                 |names| {
-                    format!("one of {}", names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+                    format!(
+                        "one of {}",
+                        names
+                            .iter()
+                            .map(|name| format!("`{name}`"))
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    )
                 },
             ),
         },
@@ -215,10 +267,15 @@ fn describe(found: &Tree) -> String {
 
 /// A path starts from the folder of the file that wrote it. URLs and names of models stay as they are.
 fn absolute(node: &mut Node) {
-    let Tree::Scalar(Value::String(text)) = &mut node.value else { return };
+    let Tree::Scalar(Value::String(text)) = &mut node.value else {
+        return;
+    };
     if text.is_empty() || text.contains("://") || text.starts_with("hf:") {
         return;
     }
     let joined = node.at.source.base.join(Path::new(text.as_str()));
-    *text = std::path::absolute(&joined).unwrap_or(joined).to_string_lossy().into_owned();
+    *text = std::path::absolute(&joined)
+        .unwrap_or(joined)
+        .to_string_lossy()
+        .into_owned();
 }

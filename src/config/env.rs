@@ -17,7 +17,10 @@ const SEPARATOR: &str = "__";
 
 /// Variables that set keys, in the order of their names.
 pub fn key_variables(variables: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
-    let mut found: Vec<_> = variables.into_iter().filter(|(name, _)| dotted(name).is_some()).collect();
+    let mut found: Vec<_> = variables
+        .into_iter()
+        .filter(|(name, _)| dotted(name).is_some())
+        .collect();
     found.sort();
     found
 }
@@ -25,5 +28,10 @@ pub fn key_variables(variables: impl IntoIterator<Item = (String, String)>) -> V
 /// `LEGO_ROLLOUT__GROUP_SIZE` as `rollout.group_size`; absent for a variable that sets no key.
 pub(super) fn dotted(name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX)?;
-    rest.contains(SEPARATOR).then(|| rest.split(SEPARATOR).map(str::to_lowercase).collect::<Vec<_>>().join("."))
+    rest.contains(SEPARATOR).then(|| {
+        rest.split(SEPARATOR)
+            .map(str::to_lowercase)
+            .collect::<Vec<_>>()
+            .join(".")
+    })
 }

@@ -95,10 +95,18 @@ impl From<Fault> for ConfigError {
 }
 
 fn more(faults: usize) -> String {
-    if faults > 1 { format!(", and {} more", faults - 1) } else { String::new() }
+    if faults > 1 {
+        format!(", and {} more", faults - 1)
+    } else {
+        String::new()
+    }
 }
 
 /// `a`, `b`, `c`.
 fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -23,7 +23,13 @@ pub struct EvalSection {
 
 impl Default for EvalSection {
     fn default() -> Self {
-        Self { every: 10, before_train: true, samples: 1, temperature: 1.0, greedy: false }
+        Self {
+            every: 10,
+            before_train: true,
+            samples: 1,
+            temperature: 1.0,
+            greedy: false,
+        }
     }
 }
 
@@ -58,6 +64,9 @@ pub struct LogSection {
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { tensorboard: true, console_every: 1 }
+        Self {
+            tensorboard: true,
+            console_every: 1,
+        }
     }
 }

@@ -49,25 +49,42 @@ pub struct Override {
 impl Override {
     /// `--set section.key=value`.
     pub fn set(assignment: impl Into<String>) -> Self {
-        Self { flag: "--set".to_owned(), assignment: assignment.into() }
+        Self {
+            flag: "--set".to_owned(),
+            assignment: assignment.into(),
+        }
     }
 
     /// A flag that stands for one key: `--steps 5` is `train.steps=5`.
     pub fn flag(flag: &str, key: &str, value: impl std::fmt::Display) -> Self {
-        Self { flag: flag.to_owned(), assignment: format!("{key}={value}") }
+        Self {
+            flag: flag.to_owned(),
+            assignment: format!("{key}={value}"),
+        }
     }
 }
 
 impl Layers {
     /// A file alone.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self { file: ConfigFile::Path(path.into()), environment: Vec::new(), overrides: Vec::new() }
+        Self {
+            file: ConfigFile::Path(path.into()),
+            environment: Vec::new(),
+            overrides: Vec::new(),
+        }
     }
 
     /// A text alone, called `run.toml`: for tests and starters.
     pub fn text(text: impl Into<String>) -> Self {
-        let file = ConfigFile::Text { name: "run.toml".to_owned(), text: text.into() };
-        Self { file, environment: Vec::new(), overrides: Vec::new() }
+        let file = ConfigFile::Text {
+            name: "run.toml".to_owned(),
+            text: text.into(),
+        };
+        Self {
+            file,
+            environment: Vec::new(),
+            overrides: Vec::new(),
+        }
     }
 }
 
@@ -80,9 +97,13 @@ pub fn load(layers: &Layers) -> Result<Loaded, ConfigError> {
     let mut tree = match &layers.file {
         ConfigFile::Path(path) => read_file(path, None, &mut Vec::new())?,
         ConfigFile::Text { name, text } => {
-            let source =
-                Source { name: name.clone(), text: text.clone(), base: here()?, kind: SourceKind::File };
-            read_text(Arc::new(source), &mut Vec::new())?
+            let source = Source {
+                name: name.clone(),
+                text: text.clone(),
+                base: here()?,
+                kind: SourceKind::File,
+            };
+            read_text(&Arc::new(source), &mut Vec::new())?
         }
     };
     for (name, value) in env::key_variables(layers.environment.iter().cloned()) {
@@ -96,7 +117,12 @@ pub fn load(layers: &Layers) -> Result<Loaded, ConfigError> {
     }
     let mut faults = check(&mut tree);
     // As they are met from the top of the file to the last flag.
-    faults.sort_by_key(|fault| fault.at.as_ref().map(|at| (at.source.kind, at.source.name.clone(), at.span.start)));
+    faults.sort_by_key(|fault| {
+        fault
+            .at
+            .as_ref()
+            .map(|at| (at.source.kind, at.source.name.clone(), at.span.start))
+    });
     if !faults.is_empty() {
         return Err(ConfigError::Invalid { faults });
     }
@@ -124,29 +150,38 @@ fn read_file(path: &Path, wanted_by: Option<&Location>, open: &mut Vec<PathBuf>)
     if open.contains(&real) || open.len() >= MAX_DEPTH {
         return Err(Fault {
             key: "extends".to_owned(),
-            problem: Problem::Conflict(format!("`{}` extends itself", path.display())),
+            problem: Problem::Conflict(format!("`{}` extends itself, by way of its bases", path.display())),
             at: wanted_by.cloned(),
-            help: Some("take one of the two `extends` out".to_owned()),
+            help: Some("take one `extends` of the circle out".to_owned()),
         }
         .into());
     }
     let base = real.parent().map_or_else(PathBuf::new, Path::to_owned);
     let name = path.display().to_string();
     open.push(real);
-    let tree = read_text(Arc::new(Source { name, text, base, kind: SourceKind::File }), open)?;
+    let source = Arc::new(Source {
+        name,
+        text,
+        base,
+        kind: SourceKind::File,
+    });
+    let tree = read_text(&source, open)?;
     open.pop();
     Ok(tree)
 }
 
 /// Reads a document and puts its bases below it.
-fn read_text(source: Arc<Source>, open: &mut Vec<PathBuf>) -> Result<Node, ConfigError> {
-    let own = parse(&source).map_err(|(message, at)| Fault {
+fn read_text(source: &Arc<Source>, open: &mut Vec<PathBuf>) -> Result<Node, ConfigError> {
+    let own = parse(source).map_err(|(message, at)| Fault {
         key: String::new(),
         help: quotes_forgotten(&at),
         problem: Problem::Syntax(message),
         at: Some(at),
     })?;
-    let mut tree = Node { value: Tree::Table(std::collections::BTreeMap::new()), at: own.at.clone() };
+    let mut tree = Node {
+        value: Tree::Table(std::collections::BTreeMap::new()),
+        at: own.at.clone(),
+    };
     for (path, at) in bases(&own)? {
         merge(&mut tree, read_file(&source.base.join(path), Some(&at), open)?);
     }
@@ -157,15 +192,24 @@ fn read_text(source: Arc<Source>, open: &mut Vec<PathBuf>) -> Result<Node, Confi
 /// What to do about a bare word where a value should be.
 fn quotes_forgotten(at: &Location) -> Option<String> {
     let line = at.source.text.get(at.span.start..)?.lines().next()?;
-    let after_equals = at.source.text.get(..at.span.start)?.trim_end_matches([' ', '\t']).ends_with('=');
+    let after_equals = at
+        .source
+        .text
+        .get(..at.span.start)?
+        .trim_end_matches([' ', '\t'])
+        .ends_with('=');
     let word = line.split(['#', ',', ']']).next()?.trim();
     (after_equals && word.starts_with(|c: char| c.is_alphabetic() || "/.~".contains(c)))
         .then(|| format!("a text stands in quotes: `\"{word}\"`"))
 }
 
-fn bases(own: &Node) -> Result<Vec<(String, Location)>, Fault> {
-    let Tree::Table(entries) = &own.value else { return Ok(Vec::new()) };
-    let Some((_, list)) = entries.get("extends") else { return Ok(Vec::new()) };
+fn bases(own: &Node) -> Result<Vec<(String, Location)>, ConfigError> {
+    let Tree::Table(entries) = &own.value else {
+        return Ok(Vec::new());
+    };
+    let Some((_, list)) = entries.get("extends") else {
+        return Ok(Vec::new());
+    };
     let wrong = |at: &Location| Fault {
         key: "extends".to_owned(),
         problem: Problem::WrongValue {
@@ -175,12 +219,14 @@ fn bases(own: &Node) -> Result<Vec<(String, Location)>, Fault> {
         at: Some(at.clone()),
         help: None,
     };
-    let Tree::List(items) = &list.value else { return Err(wrong(&list.at)) };
+    let Tree::List(items) = &list.value else {
+        return Err(wrong(&list.at).into());
+    };
     items
         .iter()
         .map(|item| match &item.value {
             Tree::Scalar(toml::Value::String(path)) => Ok((path.clone(), item.at.clone())),
-            _ => Err(wrong(&item.at)),
+            _ => Err(wrong(&item.at).into()),
         })
         .collect()
 }
@@ -188,14 +234,25 @@ fn bases(own: &Node) -> Result<Vec<(String, Location)>, Fault> {
 fn variable(name: &str, value: &str) -> Result<Node, ConfigError> {
     let key = env::dotted(name).unwrap_or_default();
     let text = format!("{name}={value}");
-    let source = Source { name: name.to_owned(), text, base: here()?, kind: SourceKind::Environment };
+    let source = Source {
+        name: name.to_owned(),
+        text,
+        base: here()?,
+        kind: SourceKind::Environment,
+    };
     Ok(placed(Arc::new(source), &key, name.len()))
 }
 
 fn assignment(item: &Override) -> Result<Node, ConfigError> {
     let equals = item.assignment.find('=');
-    let key = item.assignment[..equals.unwrap_or(item.assignment.len())].trim().to_owned();
-    let name = if item.flag == "--set" { format!("--set {key}") } else { item.flag.clone() };
+    let key = item.assignment[..equals.unwrap_or(item.assignment.len())]
+        .trim()
+        .to_owned();
+    let name = if item.flag == "--set" {
+        format!("--set {key}")
+    } else {
+        item.flag.clone()
+    };
     let source = Arc::new(Source {
         name,
         text: item.assignment.clone(),
@@ -210,7 +267,10 @@ fn assignment(item: &Override) -> Result<Node, ConfigError> {
                 expected: "`section.key=value`".to_owned(),
                 found: format!("`{}`", item.assignment),
             },
-            at: Some(Location { span: 0..item.assignment.len(), source }),
+            at: Some(Location {
+                span: 0..item.assignment.len(),
+                source,
+            }),
             help: Some("such as `--set rollout.group_size=16`".to_owned()),
         }
         .into()),
@@ -220,7 +280,10 @@ fn assignment(item: &Override) -> Result<Node, ConfigError> {
 /// A value behind the `=` at byte `equals`, below its dotted key.
 fn placed(source: Arc<Source>, key: &str, equals: usize) -> Node {
     let value = parse_value(&source, equals + 1..source.text.len());
-    let key_at = Location { source, span: 0..equals };
+    let key_at = Location {
+        source,
+        span: 0..equals,
+    };
     nest(&key.split('.').collect::<Vec<_>>(), &key_at, value)
 }
 
@@ -235,9 +298,14 @@ fn here() -> Result<PathBuf, ConfigError> {
 /// Name of the folder that holds run.toml.
 fn folder_name(file: &ConfigFile) -> Result<String, ConfigError> {
     let folder = match file {
-        ConfigFile::Path(path) => std::path::absolute(path).ok().and_then(|full| full.parent().map(Path::to_owned)),
+        ConfigFile::Path(path) => std::path::absolute(path)
+            .ok()
+            .and_then(|full| full.parent().map(Path::to_owned)),
         ConfigFile::Text { .. } => Some(here()?),
     };
-    let name = folder.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let name = folder
+        .as_deref()
+        .and_then(Path::file_name)
+        .map(|name| name.to_string_lossy().into_owned());
     Ok(name.unwrap_or_else(|| "run".to_owned()))
 }

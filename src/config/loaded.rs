@@ -41,7 +41,11 @@ impl Loaded {
     /// The same with each value's origin as a comment.
     pub fn show_config(&self) -> String {
         show::to_toml(&self.config, |key| {
-            Some(self.origins.get(key).map_or_else(|| "default".to_owned(), Location::short))
+            Some(
+                self.origins
+                    .get(key)
+                    .map_or_else(|| "default".to_owned(), Location::short),
+            )
         })
     }
 }
@@ -55,12 +59,19 @@ pub(super) fn origins(root: &Node) -> BTreeMap<String, Location> {
 
 fn collect(node: &Node, path: &str, found: &mut BTreeMap<String, Location>) {
     if !path.is_empty() {
-        let at = Location { source: Arc::clone(&node.at.source), span: node.at.span.clone() };
+        let at = Location {
+            source: Arc::clone(&node.at.source),
+            span: node.at.span.clone(),
+        };
         found.insert(path.to_owned(), at);
     }
     if let Tree::Table(entries) = &node.value {
         for (key, (_, value)) in entries {
-            let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let inner = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             collect(value, &inner, found);
         }
     }

@@ -12,7 +12,7 @@ pub struct PolicySection {
     /// Hugging Face folder: config.json, safetensors, tokenizer files.
     #[schemars(extend("format" = "path"))]
     pub model: PathBuf,
-    /// Folder with tokenizer.json and tokenizer_config.json, where it is not the model's own.
+    /// Folder with `tokenizer.json` and `tokenizer_config.json`, where it is not the model's own.
     #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
     /// Jinja file, where the tokenizer's own template is not to be used.
@@ -79,7 +79,9 @@ impl Serialize for DeviceName {
 
 impl<'de> Deserialize<'de> for DeviceName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 

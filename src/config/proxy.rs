@@ -20,7 +20,11 @@ pub struct ProxySection {
 
 impl Default for ProxySection {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:0".to_owned(), retry_grace: HumanDuration::from_secs(60), turn_cap: None }
+        Self {
+            listen: "127.0.0.1:0".to_owned(),
+            retry_grace: HumanDuration::from_secs(60),
+            turn_cap: None,
+        }
     }
 }
 

@@ -20,14 +20,23 @@ pub fn reference() -> String {
         if schema.keys().is_some() {
             section(&mut out, &name, &schema);
         } else {
-            let _ = writeln!(out, "\n## {name}\n\n{} {}", sentence(&in_words(&schema)), meaning(&schema));
+            let _ = writeln!(
+                out,
+                "\n## {name}\n\n{} {}",
+                sentence(&in_words(&schema)),
+                meaning(&schema)
+            );
         }
     }
     out
 }
 
 fn section(out: &mut String, path: &str, schema: &KeySchema) {
-    let _ = write!(out, "\n## [{path}]\n\n{}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n", meaning(schema));
+    let _ = write!(
+        out,
+        "\n## [{path}]\n\n{}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n",
+        meaning(schema)
+    );
     let mut deeper = Vec::new();
     for key in schema.keys().unwrap_or_default() {
         let Some(child) = schema.child(&key) else { continue };
@@ -35,7 +44,10 @@ fn section(out: &mut String, path: &str, schema: &KeySchema) {
             deeper.push((format!("{path}.{key}"), child));
             continue;
         }
-        let default = schema.get("default").and_then(|defaults| defaults.get(&key)).or_else(|| child.get("default"));
+        let default = schema
+            .get("default")
+            .and_then(|defaults| defaults.get(&key))
+            .or_else(|| child.get("default"));
         let _ = writeln!(
             out,
             "| `{key}` | {} | {} | {} |",
@@ -52,18 +64,32 @@ fn section(out: &mut String, path: &str, schema: &KeySchema) {
 /// What a key takes: its range or its choices, in words.
 fn takes(schema: &KeySchema) -> String {
     let bound = |entry: &str, words: &str| {
-        schema.get(entry).map(|limit| format!("{words} {}", shown_number(limit))).unwrap_or_default()
+        schema
+            .get(entry)
+            .map(|limit| format!("{words} {}", shown_number(limit)))
+            .unwrap_or_default()
     };
     let base = if choices(schema).is_some() || schema.keys().is_some() {
         in_words(schema)
     } else {
-        in_words(schema).split(" such as ").next().unwrap_or_default().to_owned()
+        in_words(schema)
+            .split(" such as ")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     };
-    format!("{base}{}{}{}", bound("minimum", " ≥"), bound("exclusiveMinimum", " >"), bound("maximum", " ≤"))
+    format!(
+        "{base}{}{}{}",
+        bound("minimum", " ≥"),
+        bound("exclusiveMinimum", " >"),
+        bound("maximum", " ≤")
+    )
 }
 
 fn shown_number(limit: &Json) -> String {
-    limit.as_f64().map_or_else(|| limit.to_string(), |number| number.to_string())
+    limit
+        .as_f64()
+        .map_or_else(|| limit.to_string(), |number| number.to_string())
 }
 
 fn shown(default: &Json) -> String {
@@ -74,7 +100,12 @@ fn shown(default: &Json) -> String {
         Json::Number(number) if number.is_f64() => {
             let wide = number.as_f64().unwrap_or_default();
             let narrow = wide as f32;
-            if f64::from(narrow) == wide { format!("`{narrow}`") } else { format!("`{wide}`") }
+            let exact = f64::from(narrow).to_bits() == wide.to_bits();
+            if exact {
+                format!("`{narrow}`")
+            } else {
+                format!("`{wide}`")
+            }
         }
         other => format!("`{other}`"),
     }
@@ -82,10 +113,16 @@ fn shown(default: &Json) -> String {
 
 /// The description on one line.
 fn meaning(schema: &KeySchema) -> String {
-    schema.text("description").unwrap_or_default().replace('\n', " ").replace('|', "\\|")
+    schema
+        .text("description")
+        .unwrap_or_default()
+        .replace('\n', " ")
+        .replace('|', "\\|")
 }
 
 fn sentence(words: &str) -> String {
     let mut letters = words.chars();
-    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    letters.next().map_or_else(String::new, |first| {
+        format!("{}{}.", first.to_uppercase(), letters.as_str())
+    })
 }

@@ -69,7 +69,11 @@ impl TrainSection {
         };
         let loss = self.loss.unwrap_or(loss);
         // A loss that is written brings the aggregation that it is defined for.
-        let aggregation = if loss == LossName::Gspo { SeqMeanTokenMean } else { aggregation };
+        let aggregation = if loss == LossName::Gspo {
+            SeqMeanTokenMean
+        } else {
+            aggregation
+        };
         let loss_agg_mode = self.loss_agg_mode.unwrap_or(aggregation);
         if loss == LossName::Gspo && loss_agg_mode != SeqMeanTokenMean {
             return Err(ResolveError::GspoAggregation);
@@ -78,7 +82,11 @@ impl TrainSection {
             return Err(ResolveError::HalfSft);
         }
         let (clip_low, clip_high) = if loss == LossName::Gspo { GSPO_CLIP } else { PPO_CLIP };
-        let all = if loss == LossName::Sft { SFT_BATCH } else { groups_per_step };
+        let all = if loss == LossName::Sft {
+            SFT_BATCH
+        } else {
+            groups_per_step
+        };
         Ok(ResolvedTrain {
             advantage: self.advantage.unwrap_or(advantage),
             loss,
@@ -104,12 +112,22 @@ mod tests {
     #[test]
     fn presets_expand_as_documented() {
         let gspo = resolved(|_| {}).unwrap();
-        assert_eq!((gspo.loss, gspo.loss_agg_mode), (LossName::Gspo, LossAggregation::SeqMeanTokenMean));
+        assert_eq!(
+            (gspo.loss, gspo.loss_agg_mode),
+            (LossName::Gspo, LossAggregation::SeqMeanTokenMean)
+        );
         assert_eq!((gspo.clip_low, gspo.clip_high, gspo.mini_batch), (3e-4, 4e-4, 64));
         let grpo = resolved(|train| train.algorithm = AlgorithmName::Grpo).unwrap();
-        assert_eq!((grpo.loss, grpo.loss_agg_mode), (LossName::Clipped, LossAggregation::TokenMean));
+        assert_eq!(
+            (grpo.loss, grpo.loss_agg_mode),
+            (LossName::Clipped, LossAggregation::TokenMean)
+        );
         assert_eq!((grpo.clip_low, grpo.clip_high, grpo.norm_by_std), (0.2, 0.28, true));
-        assert!(!resolved(|train| train.algorithm = AlgorithmName::DrGrpo).unwrap().norm_by_std);
+        assert!(
+            !resolved(|train| train.algorithm = AlgorithmName::DrGrpo)
+                .unwrap()
+                .norm_by_std
+        );
     }
 
     #[test]
@@ -129,7 +147,10 @@ mod tests {
     fn contradictions_are_refused() {
         let wrong = resolved(|train| train.loss_agg_mode = Some(LossAggregation::TokenMean));
         assert_eq!(wrong, Err(ResolveError::GspoAggregation));
-        assert_eq!(resolved(|train| train.loss = Some(LossName::Sft)), Err(ResolveError::HalfSft));
+        assert_eq!(
+            resolved(|train| train.loss = Some(LossName::Sft)),
+            Err(ResolveError::HalfSft)
+        );
         assert_eq!(ResolveError::HalfSft.key(), "train.loss");
     }
 }

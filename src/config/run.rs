@@ -22,6 +22,11 @@ pub struct RunSection {
 
 impl Default for RunSection {
     fn default() -> Self {
-        Self { name: String::new(), dir: PathBuf::from("runs"), seed: 42, project: "lego".to_owned() }
+        Self {
+            name: String::new(),
+            dir: PathBuf::from("runs"),
+            seed: 42,
+            project: "lego".to_owned(),
+        }
     }
 }

@@ -24,6 +24,11 @@ pub struct ScaffoldSection {
 
 impl Default for ScaffoldSection {
     fn default() -> Self {
-        Self { name: "builtin".to_owned(), max_turns: 200, max_consecutive_no_tool: 3, env: BTreeMap::new() }
+        Self {
+            name: "builtin".to_owned(),
+            max_turns: 200,
+            max_consecutive_no_tool: 3,
+            env: BTreeMap::new(),
+        }
     }
 }

@@ -33,7 +33,11 @@ impl KeySchema {
     }
 
     fn of(raw: &Value) -> Self {
-        let mut out = Self { merged: serde_json::Map::new(), type_name: None, optional: false };
+        let mut out = Self {
+            merged: serde_json::Map::new(),
+            type_name: None,
+            optional: false,
+        };
         out.absorb(raw);
         out
     }
@@ -53,7 +57,11 @@ impl KeySchema {
                 self.merged.insert("type".to_owned(), kept);
             }
         }
-        if let Some(name) = raw.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next()) {
+        if let Some(name) = raw
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|path| path.rsplit('/').next())
+        {
             self.type_name.get_or_insert_with(|| name.to_owned());
             self.absorb(&SCHEMA["$defs"][name]);
         }
@@ -97,7 +105,8 @@ impl KeySchema {
 /// Schema of a dotted key.
 #[cfg(test)]
 pub(super) fn lookup(path: &str) -> Option<KeySchema> {
-    path.split('.').try_fold(KeySchema::root(), |schema, key| schema.child(key))
+    path.split('.')
+        .try_fold(KeySchema::root(), |schema, key| schema.child(key))
 }
 
 /// The choices of an enumeration.
@@ -107,5 +116,10 @@ pub(super) fn choices(schema: &KeySchema) -> Option<Vec<String>> {
         return Some(list.iter().filter_map(text).collect());
     }
     let branches = schema.get("oneOf")?.as_array()?;
-    Some(branches.iter().filter_map(|branch| branch.get("const").and_then(text)).collect())
+    Some(
+        branches
+            .iter()
+            .filter_map(|branch| branch.get("const").and_then(text))
+            .collect(),
+    )
 }

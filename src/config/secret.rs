@@ -1,11 +1,29 @@
 //! What looks like a secret: such a value is refused by preflight and never shown.
 
 /// Endings of names whose values are secret.
-const NAMES: [&str; 7] = ["API_KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+const NAMES: [&str; 7] = [
+    "API_KEY",
+    "APIKEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "CREDENTIALS",
+];
 
 /// Beginnings of well-known keys and tokens.
-const VALUES: [&str; 10] =
-    ["sk-", "hf_", "ghp_", "gho_", "github_pat_", "glpat-", "AKIA", "ASIA", "xoxb-", "-----BEGIN"];
+const VALUES: [&str; 10] = [
+    "sk-",
+    "hf_",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "glpat-",
+    "AKIA",
+    "ASIA",
+    "xoxb-",
+    "-----BEGIN",
+];
 
 /// Shorter texts are no keys.
 const SHORTEST: usize = 12;

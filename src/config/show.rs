@@ -17,9 +17,9 @@ pub(super) fn to_toml(config: &RunConfig, comment: impl Fn(&str) -> Option<Strin
     // JSON knows the order of the keys and which are absent; TOML's text the shortest spelling of an f32.
     let (Ok(Json::Object(sections)), Ok(values)) = (
         serde_json::to_value(config),
-        toml::to_string(config).map_err(|error| error.to_string()).and_then(|text| {
-            toml::from_str::<toml::Value>(&text).map_err(|error| error.to_string())
-        }),
+        toml::to_string(config)
+            .map_err(|error| error.to_string())
+            .and_then(|text| toml::from_str::<toml::Value>(&text).map_err(|error| error.to_string())),
     ) else {
         return String::new();
     };
@@ -67,14 +67,25 @@ fn table(
 /// A key as TOML writes it.
 fn bare(key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    if plain { key.to_owned() } else { toml::Value::String(key.to_owned()).to_string() }
+    if plain {
+        key.to_owned()
+    } else {
+        toml::Value::String(key.to_owned()).to_string()
+    }
 }
 
 fn scalar(key: &str, value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) if secret::is_secret(key, text) => "\"***\"".to_owned(),
         toml::Value::Array(items) => {
-            format!("[{}]", items.iter().map(|item| scalar(key, item)).collect::<Vec<_>>().join(", "))
+            format!(
+                "[{}]",
+                items
+                    .iter()
+                    .map(|item| scalar(key, item))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
         }
         other => other.to_string(),
     }

@@ -44,12 +44,20 @@ impl Location {
         let end = self.span.start.min(self.source.text.len());
         let before = self.source.text.get(..end).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        (
+            before.matches('\n').count() + 1,
+            before[line_start..].chars().count() + 1,
+        )
     }
 
     /// The whole line that holds the first byte, trimmed.
     pub fn line_text(&self) -> &str {
-        self.source.text.lines().nth(self.line_column().0 - 1).unwrap_or_default().trim()
+        self.source
+            .text
+            .lines()
+            .nth(self.line_column().0 - 1)
+            .unwrap_or_default()
+            .trim()
     }
 
     /// Where it is, without the column: `run.toml:31`, `LEGO_TRAIN__LR`, `--set train.lr`.
@@ -88,7 +96,10 @@ mod tests {
         });
         let at = |needle: &str| {
             let start = source.text.find(needle).unwrap();
-            Location { source: Arc::clone(&source), span: start..start + 1 }
+            Location {
+                source: Arc::clone(&source),
+                span: start..start + 1,
+            }
         };
         assert_eq!(at("a").line_column(), (1, 1));
         assert_eq!(at("2").line_column(), (3, 6));

@@ -31,33 +31,73 @@ fn a_misspelt_key_is_located_and_the_nearest_named() {
     assert_eq!(at.line_column(), (3, 1));
     assert_eq!(&at.source.text[at.span.clone()], "group_sise");
     assert_eq!(fault.help.as_deref(), Some("did you mean `group_size`?"));
-    assert!(fault.problem.to_string().starts_with("unknown key `group_sise`, expected one of `group_size`, "));
+    assert!(
+        fault
+            .problem
+            .to_string()
+            .starts_with("unknown key `group_sise`, expected one of `group_size`, ")
+    );
 }
 
 #[test]
 fn all_faults_are_found_at_once() {
     let all = faults("[rollout]\ngroup_sise = 4\ntop_p = \"high\"\n[train]\nalgorithm = \"grppo\"\nsteps = 0\n");
-    let lines: Vec<_> = all.iter().map(|fault| (fault.key.as_str(), fault.at.as_ref().unwrap().line_column().0)).collect();
-    assert_eq!(lines, [("rollout.group_sise", 2), ("rollout.top_p", 3), ("train.algorithm", 5), ("train.steps", 6)]);
+    let lines: Vec<_> = all
+        .iter()
+        .map(|fault| (fault.key.as_str(), fault.at.as_ref().unwrap().line_column().0))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ("rollout.group_sise", 2),
+            ("rollout.top_p", 3),
+            ("train.algorithm", 5),
+            ("train.steps", 6)
+        ]
+    );
     assert_eq!(all[2].help.as_deref(), Some("did you mean `grpo`?"));
 }
 
 #[test]
 fn wrong_values_are_named_in_words() {
     let said = |text: &str| one(text).problem.to_string();
-    assert_eq!(said("[rollout]\ngroup_size = \"8\""), "expected a whole number, found the text `8`");
-    assert_eq!(said("[rollout]\ngroup_size = 1.5"), "expected a whole number, found the number `1.5`");
-    assert_eq!(said("[rollout]\ngroup_size = 0"), "expected a whole number of at least 1, found 0");
+    assert_eq!(
+        said("[rollout]\ngroup_size = \"8\""),
+        "expected a whole number, found the text `8`"
+    );
+    assert_eq!(
+        said("[rollout]\ngroup_size = 1.5"),
+        "expected a whole number, found the number `1.5`"
+    );
+    assert_eq!(
+        said("[rollout]\ngroup_size = 0"),
+        "expected a whole number of at least 1, found 0"
+    );
     assert_eq!(said("[rollout]\ntop_p = 2"), "expected a number from 0 to 1, found 2");
-    assert_eq!(said("[rollout]\ntemperature = nan"), "expected a finite number, found NaN");
-    assert_eq!(said("[run]\nseed = -1"), "expected a whole number of at least 0, found -1");
-    assert_eq!(said("[data]\nshuffle = 1"), "expected true or false, found the number `1`");
-    assert_eq!(said("[data]\nval = \"v.parquet\""), "expected a list of paths, found the text `v.parquet`");
+    assert_eq!(
+        said("[rollout]\ntemperature = nan"),
+        "expected a finite number, found NaN"
+    );
+    assert_eq!(
+        said("[run]\nseed = -1"),
+        "expected a whole number of at least 0, found -1"
+    );
+    assert_eq!(
+        said("[data]\nshuffle = 1"),
+        "expected true or false, found the number `1`"
+    );
+    assert_eq!(
+        said("[data]\nval = \"v.parquet\""),
+        "expected a list of paths, found the text `v.parquet`"
+    );
     assert_eq!(
         said("[rollout]\nflush = \"30\""),
         "expected a duration such as `90s`, `15m` or `2h`, found `30`"
     );
-    assert_eq!(said("[policy]\ndevice = \"gpu\""), "expected `cpu`, `cuda` or `cuda:<n>`, found `gpu`");
+    assert_eq!(
+        said("[policy]\ndevice = \"gpu\""),
+        "expected `cpu`, `cuda` or `cuda:<n>`, found `gpu`"
+    );
     assert_eq!(said("rollout = 3"), "expected a table, found the number `3`");
     assert!(said("[rollout]\ngroup_size = 99999999999999999999").contains("expected a whole number"));
     assert!(said("[filter]\ndrop_outcomes = [\"timeoutt\"]").starts_with("unknown value `timeoutt`"));
@@ -74,14 +114,21 @@ fn what_is_not_built_is_no_unknown_key() {
     ] {
         let fault = one(text);
         assert_eq!(fault.key, key);
-        assert!(fault.problem.to_string().ends_with("is not supported yet"), "{}", fault.problem);
+        assert!(
+            fault.problem.to_string().ends_with("is not supported yet"),
+            "{}",
+            fault.problem
+        );
     }
     assert!(matches!(one("[asink]\n").problem, Problem::UnknownKey { .. }));
 }
 
 #[test]
 fn a_key_of_another_section_is_pointed_at() {
-    assert_eq!(one("[train]\ngroup_size = 8").help.as_deref(), Some("`group_size` belongs to `[rollout]`"));
+    assert_eq!(
+        one("[train]\ngroup_size = 8").help.as_deref(),
+        Some("`group_size` belongs to `[rollout]`")
+    );
 }
 
 #[test]
@@ -113,7 +160,10 @@ fn later_layers_win_and_are_remembered() {
     ];
     let loaded = load(&layers).unwrap();
     let config = &loaded.config;
-    assert_eq!((config.rollout.group_size, config.rollout.max_tokens, config.train.steps), (16, 77, 5));
+    assert_eq!(
+        (config.rollout.group_size, config.rollout.max_tokens, config.train.steps),
+        (16, 77, 5)
+    );
     assert_eq!((config.train.lr, config.run.name.as_str()), (1e-5, "0711"));
     assert_eq!(config.scaffold.env["A"], "1");
     assert_eq!(config.data.val.len(), 1);
@@ -127,7 +177,10 @@ fn later_layers_win_and_are_remembered() {
     assert!(origin("rollout.max_tokens").ends_with("base.toml:3"));
     assert_eq!(loaded.location("rollout.top_p"), None);
     let shown = loaded.show_config();
-    assert!(shown.contains("# LEGO_TRAIN__LR") && shown.contains("# default"), "{shown}");
+    assert!(
+        shown.contains("# LEGO_TRAIN__LR") && shown.contains("# default"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -135,28 +188,48 @@ fn faults_in_variables_and_flags_name_them() {
     let mut layers = Layers::text("");
     layers.environment = vec![("LEGO_ROLLOUT__GROUP_SISE".to_owned(), "4".to_owned())];
     layers.overrides = vec![Override::set("train.steps=many")];
-    let Err(ConfigError::Invalid { faults }) = load(&layers) else { panic!("accepted") };
-    let places: Vec<_> = faults.iter().map(|fault| fault.at.as_ref().unwrap().to_string()).collect();
+    let Err(ConfigError::Invalid { faults }) = load(&layers) else {
+        panic!("accepted")
+    };
+    let places: Vec<_> = faults
+        .iter()
+        .map(|fault| fault.at.as_ref().unwrap().to_string())
+        .collect();
     assert_eq!(places, ["LEGO_ROLLOUT__GROUP_SISE", "--set train.steps"]);
     layers.environment.clear();
     layers.overrides = vec![Override::set("train.steps")];
-    assert!(load(&layers).unwrap_err().to_string().contains("expected `section.key=value`"));
+    assert!(
+        load(&layers)
+            .unwrap_err()
+            .to_string()
+            .contains("expected `section.key=value`")
+    );
 }
 
 #[test]
 fn missing_and_circular_bases_are_located() {
     let (folder, path) = file("run.toml", "extends = [\"b.toml\"]\n");
-    let ConfigError::Unreadable { wanted_by, .. } = load(&Layers::file(&path)).unwrap_err() else { panic!() };
+    let ConfigError::Unreadable { wanted_by, .. } = load(&Layers::file(&path)).unwrap_err() else {
+        panic!()
+    };
     assert_eq!(wanted_by.unwrap().line_column(), (1, 12));
     std::fs::write(folder.path().join("b.toml"), "extends = [\"run.toml\"]\n").unwrap();
-    assert!(load(&Layers::file(&path)).unwrap_err().to_string().contains("extends itself"));
+    assert!(
+        load(&Layers::file(&path))
+            .unwrap_err()
+            .to_string()
+            .contains("extends itself")
+    );
 }
 
 #[test]
 fn a_run_without_a_name_takes_its_folders() {
     let (folder, path) = file("run.toml", "");
     let loaded = load(&Layers::file(&path)).unwrap();
-    assert_eq!(loaded.config.run.name, folder.path().file_name().unwrap().to_string_lossy());
+    assert_eq!(
+        loaded.config.run.name,
+        folder.path().file_name().unwrap().to_string_lossy()
+    );
 }
 
 #[test]
@@ -164,13 +237,23 @@ fn the_starter_loads_and_secrets_are_starred() {
     load(&Layers::text(starter())).unwrap();
     let loaded = load(&Layers::text("[scaffold.env]\nMY_API_KEY = \"abc\"\nPLAIN = \"x\"\n")).unwrap();
     let shown = loaded.to_resolved_toml();
-    assert!(shown.contains("MY_API_KEY = \"***\"") && shown.contains("PLAIN = \"x\""), "{shown}");
+    assert!(
+        shown.contains("MY_API_KEY = \"***\"") && shown.contains("PLAIN = \"x\""),
+        "{shown}"
+    );
 }
 
 #[test]
 fn every_path_of_the_schema_is_marked_as_one() {
-    let marked = ["run.dir", "policy.model", "policy.tokenizer", "policy.chat_template", "data.train", "data.val",
-        "engine.recording"];
+    let marked = [
+        "run.dir",
+        "policy.model",
+        "policy.tokenizer",
+        "policy.chat_template",
+        "data.train",
+        "data.val",
+        "engine.recording",
+    ];
     for key in marked {
         assert_eq!(schema::lookup(key).unwrap().text("format"), Some("path"), "{key}");
     }
@@ -180,8 +263,14 @@ fn every_path_of_the_schema_is_marked_as_one() {
 fn the_reference_names_every_key() {
     let text = reference();
     for section in schema::KeySchema::root().keys().unwrap() {
-        for key in schema::lookup(&section).and_then(|schema| schema.keys()).unwrap_or_default() {
-            assert!(text.contains(&format!("`{key}`")) || text.contains(&format!("[{section}.{key}]")), "{section}.{key}");
+        for key in schema::lookup(&section)
+            .and_then(|schema| schema.keys())
+            .unwrap_or_default()
+        {
+            assert!(
+                text.contains(&format!("`{key}`")) || text.contains(&format!("[{section}.{key}]")),
+                "{section}.{key}"
+            );
         }
     }
 }

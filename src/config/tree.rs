@@ -43,7 +43,13 @@ pub(super) fn parse(source: &Arc<Source>) -> Result<Node, (String, Location)> {
         }
         Err(error) => {
             let span = error.span().unwrap_or(0..source.text.len());
-            Err((error.message().to_owned(), Location { source: Arc::clone(source), span }))
+            Err((
+                error.message().to_owned(),
+                Location {
+                    source: Arc::clone(source),
+                    span,
+                },
+            ))
         }
     }
 }
@@ -53,7 +59,10 @@ pub(super) fn parse(source: &Arc<Source>) -> Result<Node, (String, Location)> {
 /// What is bracketed or quoted is read as TOML; all else stays text until the key gives it a type.
 pub(super) fn parse_value(source: &Arc<Source>, span: Range<usize>) -> Node {
     let text = source.text.get(span.clone()).unwrap_or_default();
-    let at = Location { source: Arc::clone(source), span: span.clone() };
+    let at = Location {
+        source: Arc::clone(source),
+        span: span.clone(),
+    };
     if text.starts_with(['[', '{', '"', '\'']) {
         let document = format!("v = {text}");
         if let Ok(parsed) = DeTable::parse(&document).map(Spanned::into_inner)
@@ -64,7 +73,10 @@ pub(super) fn parse_value(source: &Arc<Source>, span: Range<usize>) -> Node {
             return node(source, span.start.wrapping_sub("v = ".len()), value);
         }
     }
-    Node { value: Tree::Loose(text.to_owned()), at }
+    Node {
+        value: Tree::Loose(text.to_owned()),
+        at,
+    }
 }
 
 /// Puts a value below a path of keys, each of which stands at `key_at`.
@@ -102,9 +114,12 @@ impl Node {
             Tree::Scalar(value) => value,
             Tree::Loose(text) => Value::String(text),
             Tree::List(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
-            Tree::Table(entries) => {
-                Value::Table(entries.into_iter().map(|(key, (_, node))| (key, node.into_value())).collect())
-            }
+            Tree::Table(entries) => Value::Table(
+                entries
+                    .into_iter()
+                    .map(|(key, (_, node))| (key, node.into_value()))
+                    .collect(),
+            ),
         }
     }
 }
@@ -120,7 +135,10 @@ fn node(source: &Arc<Source>, shift: usize, spanned: Spanned<DeValue<'_>>) -> No
                 .map_or_else(|_| Value::String(integer.to_string()), Value::Integer),
         ),
         DeValue::Float(float) => Tree::Scalar(
-            float.as_str().parse().map_or_else(|_| Value::String(float.as_str().to_owned()), Value::Float),
+            float
+                .as_str()
+                .parse()
+                .map_or_else(|_| Value::String(float.as_str().to_owned()), Value::Float),
         ),
         DeValue::Boolean(flag) => Tree::Scalar(Value::Boolean(flag)),
         DeValue::Datetime(time) => Tree::Scalar(Value::Datetime(time)),
@@ -138,10 +156,16 @@ fn table(source: &Arc<Source>, shift: usize, span: Range<usize>, entries: DeTabl
             (key.into_inner().into_owned(), (key_at, node(source, shift, value)))
         })
         .collect();
-    Node { value: Tree::Table(entries), at: location(source, shift, span) }
+    Node {
+        value: Tree::Table(entries),
+        at: location(source, shift, span),
+    }
 }
 
 fn location(source: &Arc<Source>, shift: usize, span: Range<usize>) -> Location {
     let moved = |offset: usize| offset.wrapping_add(shift).min(source.text.len());
-    Location { source: Arc::clone(source), span: moved(span.start)..moved(span.end) }
+    Location {
+        source: Arc::clone(source),
+        span: moved(span.start)..moved(span.end),
+    }
 }

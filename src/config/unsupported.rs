@@ -37,14 +37,43 @@ const KEYS: &[&str] = &[
 const VALUES: &[(&str, &[&str])] = &[
     (
         "scaffold.name",
-        &["claude-code", "opencode", "openhands", "terminus-2", "terminus", "codex", "mini-swe-agent", "custom"],
+        &[
+            "claude-code",
+            "opencode",
+            "openhands",
+            "terminus-2",
+            "terminus",
+            "codex",
+            "mini-swe-agent",
+            "custom",
+        ],
     ),
     ("sandbox.backend", &["docker", "kubernetes", "harbor"]),
     ("engine.kind", &["vllm", "sglang", "openai"]),
-    ("engine.tool_parser", &["qwen3_coder", "qwen3_xml", "glm45", "deepseek_v3", "kimi_k2", "llama3_json", "mistral"]),
+    (
+        "engine.tool_parser",
+        &[
+            "qwen3_coder",
+            "qwen3_xml",
+            "glm45",
+            "deepseek_v3",
+            "kimi_k2",
+            "llama3_json",
+            "mistral",
+        ],
+    ),
     ("capture.builder", &["tree"]),
     ("train.algorithm", &["reinforce_plus_plus", "ppo", "cispo"]),
-    ("train.advantage", &["gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "opo", "remax"]),
+    (
+        "train.advantage",
+        &[
+            "gae",
+            "reinforce_plus_plus",
+            "reinforce_plus_plus_baseline",
+            "opo",
+            "remax",
+        ],
+    ),
 ];
 
 /// Whether the key is documented and not used yet.
@@ -54,7 +83,9 @@ pub(super) fn key(path: &str) -> bool {
 
 /// Whether the value is documented for this key and not used yet.
 pub(super) fn value(path: &str, found: &str) -> bool {
-    VALUES.iter().any(|(key, values)| *key == path && values.contains(&found))
+    VALUES
+        .iter()
+        .any(|(key, values)| *key == path && values.contains(&found))
 }
 
 #[cfg(test)]
@@ -67,12 +98,18 @@ mod tests {
         for path in KEYS {
             let (parent, _) = path.rsplit_once('.').unwrap_or(("", path));
             assert!(schema::lookup(path).is_none(), "{path} is built: take it off the list");
-            assert!(parent.is_empty() || schema::lookup(parent).is_some(), "{path} has no parent");
+            assert!(
+                parent.is_empty() || schema::lookup(parent).is_some(),
+                "{path} has no parent"
+            );
         }
         for (path, values) in VALUES {
             let built = schema::choices(&schema::lookup(path).unwrap()).unwrap();
             for value in *values {
-                assert!(!built.contains(&(*value).to_owned()), "{path} = {value} is built: take it off the list");
+                assert!(
+                    !built.contains(&(*value).to_owned()),
+                    "{path} = {value} is built: take it off the list"
+                );
             }
         }
     }

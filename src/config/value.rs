@@ -16,7 +16,13 @@ pub struct HumanDuration(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-const DURATIONS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+const DURATIONS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
 const SIZES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -50,7 +56,10 @@ fn unscaled(value: u64, units: &[(&str, u64)], smallest: &str) -> String {
     units
         .iter()
         .find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor))
-        .map_or_else(|| format!("{value}{smallest}"), |(unit, factor)| format!("{}{unit}", value / factor))
+        .map_or_else(
+            || format!("{value}{smallest}"),
+            |(unit, factor)| format!("{}{unit}", value / factor),
+        )
 }
 
 impl FromStr for HumanDuration {

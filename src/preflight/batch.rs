@@ -56,7 +56,9 @@ impl Check for Batch {
             found.push(
                 Finding::warn(
                     self.id(),
-                    format!("rollout.group_size = {size}: groups this small often hold equal rewards and teach nothing then"),
+                    format!(
+                        "rollout.group_size = {size}: groups this small often hold equal rewards and teach nothing then"
+                    ),
                 )
                 .at(run, "rollout.group_size")
                 .help("write `group_size = 8`"),
@@ -94,7 +96,11 @@ impl Check for Batch {
             );
         }
         if rollout.top_p < 1.0 || rollout.top_k > 0 {
-            let key = if rollout.top_p < 1.0 { "rollout.top_p" } else { "rollout.top_k" };
+            let key = if rollout.top_p < 1.0 {
+                "rollout.top_p"
+            } else {
+                "rollout.top_k"
+            };
             found.push(
                 Finding::fatal(
                     self.id(),
@@ -110,6 +116,13 @@ impl Check for Batch {
 
 /// The largest divisors, in words.
 fn divisors(number: u32) -> String {
-    let all: Vec<_> = (1..=number).rev().filter(|candidate| number.is_multiple_of(*candidate)).take(4).collect();
-    all.iter().map(|divisor| format!("`{divisor}`")).collect::<Vec<_>>().join(", ")
+    let all: Vec<_> = (1..=number)
+        .rev()
+        .filter(|candidate| number.is_multiple_of(*candidate))
+        .take(4)
+        .collect();
+    all.iter()
+        .map(|divisor| format!("`{divisor}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -35,7 +35,10 @@ impl Check for ChatTemplate {
             Ok((text, path)) if !text.contains("tool") => vec![
                 Finding::fatal(
                     self.id(),
-                    format!("the template of {} never mentions tools: a tool's answer would be lost", path.display()),
+                    format!(
+                        "the template of {} never mentions tools: a tool's answer would be lost",
+                        path.display()
+                    ),
                 )
                 .at(run, key)
                 .help("use a template with tools, as `chat_template` below `[policy]`"),

@@ -41,7 +41,12 @@ pub(super) fn chat_template(policy: &PolicySection) -> Result<(String, PathBuf),
             .find(|entry| entry.get("name").is_some_and(|name| name == "default"))
             .and_then(|entry| entry.get("template").and_then(Value::as_str))
             .map(|text| (text.to_owned(), path.clone()))
-            .ok_or_else(|| format!("{} has several chat templates and none is called `default`", path.display())),
+            .ok_or_else(|| {
+                format!(
+                    "{} has several chat templates and none is called `default`",
+                    path.display()
+                )
+            }),
         _ => Err(format!("{} has no chat template", path.display())),
     }
 }

@@ -48,7 +48,10 @@ impl Paths {
         }
         if policy.model.to_string_lossy().starts_with("hf:") {
             fatal(
-                format!("policy.model = \"{}\": models by name are not supported yet", policy.model.display()),
+                format!(
+                    "policy.model = \"{}\": models by name are not supported yet",
+                    policy.model.display()
+                ),
                 "policy.model",
                 "download the model and write its folder",
             );
@@ -79,7 +82,11 @@ impl Paths {
         }
         let tokenizer = model::tokenizer_dir(policy);
         if policy.model.is_dir() && !tokenizer.join("tokenizer.json").is_file() {
-            let key = if policy.tokenizer.is_some() { "policy.tokenizer" } else { "policy.model" };
+            let key = if policy.tokenizer.is_some() {
+                "policy.tokenizer"
+            } else {
+                "policy.model"
+            };
             fatal(
                 format!("no tokenizer.json in {}", tokenizer.display()),
                 key,
@@ -124,20 +131,35 @@ impl Paths {
     fn output(&self, context: Context<'_>, found: &mut Vec<Finding>) {
         let run = context.run;
         let dir = &run.config.run.dir;
-        let Some(existing) = dir.ancestors().find(|folder| folder.exists() && !folder.as_os_str().is_empty()) else {
+        let Some(existing) = dir
+            .ancestors()
+            .find(|folder| folder.exists() && !folder.as_os_str().is_empty())
+        else {
             return;
         };
         if !existing.is_dir() {
             let text = format!("run.dir: {} is no folder", existing.display());
-            found.push(Finding::fatal(self.id(), text).at(run, "run.dir").help("write a folder"));
+            found.push(
+                Finding::fatal(self.id(), text)
+                    .at(run, "run.dir")
+                    .help("write a folder"),
+            );
             return;
         }
         if nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK).is_err() {
             let text = format!("run.dir: {} cannot be written to", existing.display());
-            found.push(Finding::fatal(self.id(), text).at(run, "run.dir").help("write a folder that this user owns"));
+            found.push(
+                Finding::fatal(self.id(), text)
+                    .at(run, "run.dir")
+                    .help("write a folder that this user owns"),
+            );
             return;
         }
-        let size: u64 = weights(&run.config.policy.model).iter().filter_map(|path| path.metadata().ok()).map(|m| m.len()).sum();
+        let size: u64 = weights(&run.config.policy.model)
+            .iter()
+            .filter_map(|path| path.metadata().ok())
+            .map(|m| m.len())
+            .sum();
         let needed = size * CHECKPOINT_FACTOR * CHECKPOINTS;
         if context.purpose.trains()
             && let Ok(disk) = nix::sys::statvfs::statvfs(existing)
@@ -150,7 +172,11 @@ impl Paths {
                 existing.display(),
                 rounded(needed)
             );
-            found.push(Finding::warn(self.id(), text).at(run, "run.dir").help("free some, or write another `dir` below `[run]`"));
+            found.push(
+                Finding::warn(self.id(), text)
+                    .at(run, "run.dir")
+                    .help("free some, or write another `dir` below `[run]`"),
+            );
         }
     }
 }

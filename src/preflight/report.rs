@@ -44,7 +44,15 @@ pub struct Finding {
 
 impl Finding {
     fn new(check: &str, status: Status, detail: impl Into<String>) -> Self {
-        Self { check: check.to_owned(), status, detail: detail.into(), key: None, location: None, line: None, help: None }
+        Self {
+            check: check.to_owned(),
+            status,
+            detail: detail.into(),
+            key: None,
+            location: None,
+            line: None,
+            help: None,
+        }
     }
 
     /// Nothing wrong.

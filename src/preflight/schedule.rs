@@ -23,14 +23,19 @@ impl Check for Schedule {
         }
         if train.lr <= 0.0 {
             found.push(
-                Finding::fatal(self.id(), "train.lr = 0: no step would change the policy").at(run, "train.lr").help("write `lr = 1e-6`"),
+                Finding::fatal(self.id(), "train.lr = 0: no step would change the policy")
+                    .at(run, "train.lr")
+                    .help("write `lr = 1e-6`"),
             );
         }
         if train.warmup >= train.steps && train.warmup > 0 {
             found.push(
                 Finding::fatal(
                     self.id(),
-                    format!("train.warmup = {} with train.steps = {}: the learning rate is never reached", train.warmup, train.steps),
+                    format!(
+                        "train.warmup = {} with train.steps = {}: the learning rate is never reached",
+                        train.warmup, train.steps
+                    ),
                 )
                 .at(run, "train.warmup")
                 .help(format!("write `warmup = {}`", train.steps / 20)),
@@ -49,9 +54,12 @@ impl Check for Schedule {
         }
         if decays && train.steps == 1 {
             found.push(
-                Finding::fatal(self.id(), "train.scheduler with train.steps = 1: the only step would have a learning rate of zero")
-                    .at(run, "train.scheduler")
-                    .help("write `scheduler = \"constant\"`"),
+                Finding::fatal(
+                    self.id(),
+                    "train.scheduler with train.steps = 1: the only step would have a learning rate of zero",
+                )
+                .at(run, "train.scheduler")
+                .help("write `scheduler = \"constant\"`"),
             );
         }
         found

@@ -26,7 +26,9 @@ impl Check for Secrets {
                     format!("{key} looks like a secret, and run.toml is copied into every run directory"),
                 )
                 .at(run, &key)
-                .help(format!("take `{name}` out of run.toml and change the key if the file was shared"));
+                .help(format!(
+                    "take `{name}` out of run.toml and change the key if the file was shared"
+                ));
                 // The line would show it.
                 finding.line = None;
                 finding

@@ -3,31 +3,39 @@
 use super::*;
 use crate::config::{Layers, load};
 
-/// A folder with a model that passes, and its run.toml's beginning.
-fn fixture() -> (tempfile::TempDir, String) {
+/// A folder with a model and tasks that pass.
+fn fixture() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
     std::fs::write(model.join("config.json"), r#"{"max_position_embeddings": 4096}"#).unwrap();
     std::fs::write(model.join("model.safetensors"), "x").unwrap();
     std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
-    std::fs::write(model.join("tokenizer_config.json"), r#"{"chat_template": "{{ messages }} tool"}"#).unwrap();
+    std::fs::write(
+        model.join("tokenizer_config.json"),
+        r#"{"chat_template": "{{ messages }} tool"}"#,
+    )
+    .unwrap();
     std::fs::write(folder.path().join("train.parquet"), "").unwrap();
-    (folder, String::new())
+    folder
 }
 
 const GOOD: &str = "policy.model=\"model\" data.train=\"train.parquet\" data.max_prompt_tokens=1024 \
                     data.max_response_tokens=2048 train.max_tokens_per_micro_batch=4096 run.dir=\"runs\"";
 
 fn report(changes: &str, purpose: Purpose) -> Report {
-    let (folder, _) = fixture();
+    let folder = fixture();
     // Each later assignment of a key wins, as on the command line; written as a file so that paths start from it.
     let mut keys = std::collections::BTreeMap::new();
     for pair in GOOD.split_whitespace().chain(changes.split_whitespace()) {
         let (key, value) = pair.split_once('=').unwrap();
         keys.insert(key, value);
     }
-    let text: String = keys.iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| format!("{k} = {v}\n")).collect();
+    let written = keys.iter().filter(|(_, value)| !value.is_empty());
+    let text = written
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect::<Vec<_>>()
+        .join("\n");
     let path = folder.path().join("run.toml");
     std::fs::write(&path, text).unwrap();
     let run = load(&Layers::file(&path)).unwrap();
@@ -37,7 +45,11 @@ fn report(changes: &str, purpose: Purpose) -> Report {
 #[test]
 fn a_good_run_passes_every_check() {
     let report = report("", Purpose::Whole);
-    assert!(report.findings.iter().all(|finding| finding.status == Status::Pass), "{:?}", report.findings);
+    assert!(
+        report.findings.iter().all(|finding| finding.status == Status::Pass),
+        "{:?}",
+        report.findings
+    );
     assert_eq!(report.findings.len(), checks().len());
     assert_eq!(report.verdict(), "safe to run: 0 warnings");
 }
@@ -52,31 +64,78 @@ fn each_fault_is_found_and_named_by_its_key() {
         ("data.val=[\"v.parquet\"]", "paths", Status::Fatal, "data.val"),
         ("run.dir=\"train.parquet\"", "paths", Status::Fatal, "run.dir"),
         ("engine.kind=\"replay\"", "paths", Status::Fatal, "engine.kind"),
-        ("policy.chat_template=\"model/config.json\"", "chat-template", Status::Fatal, "policy.chat_template"),
-        ("policy.max_model_len=9000", "token-budget", Status::Fatal, "policy.max_model_len"),
-        ("policy.max_model_len=3000", "token-budget", Status::Fatal, "data.max_response_tokens"),
-        ("train.max_tokens_per_micro_batch=3071", "token-budget", Status::Fatal, "train.max_tokens_per_micro_batch"),
+        (
+            "policy.chat_template=\"model/config.json\"",
+            "chat-template",
+            Status::Fatal,
+            "policy.chat_template",
+        ),
+        (
+            "policy.max_model_len=9000",
+            "token-budget",
+            Status::Fatal,
+            "policy.max_model_len",
+        ),
+        (
+            "policy.max_model_len=3000",
+            "token-budget",
+            Status::Fatal,
+            "data.max_response_tokens",
+        ),
+        (
+            "train.max_tokens_per_micro_batch=3071",
+            "token-budget",
+            Status::Fatal,
+            "train.max_tokens_per_micro_batch",
+        ),
         ("rollout.group_size=1", "batch", Status::Fatal, "rollout.group_size"),
         ("rollout.group_size=2", "batch", Status::Warn, "rollout.group_size"),
         ("train.mini_batch=48", "batch", Status::Fatal, "train.mini_batch"),
         ("train.mini_batch=128", "batch", Status::Fatal, "train.mini_batch"),
-        ("train.loss_agg_mode=\"token-mean\"", "batch", Status::Fatal, "train.loss_agg_mode"),
-        ("rollout.dynamic_sampling=true", "batch", Status::Fatal, "rollout.dynamic_sampling"),
+        (
+            "train.loss_agg_mode=\"token-mean\"",
+            "batch",
+            Status::Fatal,
+            "train.loss_agg_mode",
+        ),
+        (
+            "rollout.dynamic_sampling=true",
+            "batch",
+            Status::Fatal,
+            "rollout.dynamic_sampling",
+        ),
         ("rollout.temperature=0", "batch", Status::Fatal, "rollout.temperature"),
         ("rollout.top_p=0.9", "batch", Status::Fatal, "rollout.top_p"),
         ("train.lr=0", "schedule", Status::Fatal, "train.lr"),
         ("train.warmup=100", "schedule", Status::Fatal, "train.warmup"),
-        ("train.scheduler=\"cosine\"", "schedule", Status::Fatal, "train.scheduler"),
-        ("scaffold.env.HF_TOKEN=\"hf_abcdefghijkl\"", "secrets", Status::Fatal, "scaffold.env.HF_TOKEN"),
+        (
+            "train.scheduler=\"cosine\"",
+            "schedule",
+            Status::Fatal,
+            "train.scheduler",
+        ),
+        (
+            "scaffold.env.HF_TOKEN=\"hf_abcdefghijkl\"",
+            "secrets",
+            Status::Fatal,
+            "scaffold.env.HF_TOKEN",
+        ),
     ] {
         let report = report(changes, Purpose::Whole);
-        let wrong: Vec<_> = report.findings.iter().filter(|finding| finding.status > Status::Skip).collect();
+        let wrong: Vec<_> = report
+            .findings
+            .iter()
+            .filter(|finding| finding.status > Status::Skip)
+            .collect();
         assert_eq!(wrong.len(), 1, "{changes}: {wrong:?}");
         assert_eq!((wrong[0].check.as_str(), wrong[0].status), (check, status), "{changes}");
         assert_eq!(wrong[0].key.as_deref(), Some(key), "{changes}");
         assert!(wrong[0].help.is_some(), "{changes}");
         assert_eq!(report.findings.last(), Some(wrong[0]), "worst last");
-        assert!(!wrong[0].line.as_deref().unwrap_or_default().contains("hf_"), "a secret is never shown");
+        assert!(
+            !wrong[0].line.as_deref().unwrap_or_default().contains("hf_"),
+            "a secret is never shown"
+        );
     }
 }
 
@@ -94,13 +153,25 @@ fn a_purpose_asks_only_for_what_it_needs() {
     assert!(!report("data.train=", Purpose::Train { from_shards: false }).is_safe());
     assert!(report("data.train=", Purpose::Train { from_shards: true }).is_safe());
     assert!(report("data.train=", Purpose::Rollout { tasks_given: true }).is_safe());
-    assert!(report("train.lr=0 rollout.group_size=1", Purpose::Rollout { tasks_given: false }).is_safe());
+    assert!(
+        report(
+            "train.lr=0 rollout.group_size=1",
+            Purpose::Rollout { tasks_given: false }
+        )
+        .is_safe()
+    );
 }
 
 #[test]
 fn only_runs_what_is_named() {
     let run = load(&Layers::text("")).unwrap();
-    let report = run_static(Context { run: &run, purpose: Purpose::Whole }, &["schedule".to_owned()]);
+    let report = run_static(
+        Context {
+            run: &run,
+            purpose: Purpose::Whole,
+        },
+        &["schedule".to_owned()],
+    );
     assert_eq!(report.findings.len(), 1);
     assert_eq!(ids()[0], "paths");
 }

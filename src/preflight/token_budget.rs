@@ -37,7 +37,9 @@ impl Check for TokenBudget {
             found.push(
                 Finding::fatal(
                     self.id(),
-                    format!("data.max_prompt_tokens + data.max_response_tokens = {window}, and the window is {limit} tokens"),
+                    format!(
+                        "data.max_prompt_tokens + data.max_response_tokens = {window}, and the window is {limit} tokens"
+                    ),
                 )
                 .at(run, "data.max_response_tokens")
                 .help(format!("let the two add up to at most {limit}")),
@@ -57,7 +59,10 @@ impl Check for TokenBudget {
             );
         }
         if found.is_empty() && limit.is_none() && config.engine.kind == EngineKind::Embedded {
-            found.push(Finding::skip(self.id(), "neither policy.max_model_len nor the model's config.json gives a window"));
+            found.push(Finding::skip(
+                self.id(),
+                "neither policy.max_model_len nor the model's config.json gives a window",
+            ));
         }
         found
     }

@@ -13,7 +13,10 @@ fn a_misspelt_key() {
 
 #[test]
 fn a_misspelt_choice_and_a_wrong_type_together() {
-    insta::assert_snapshot!(said("[train]\nalgorithm = \"grppo\"\nsteps = \"ten\"\n", &["preflight"]));
+    insta::assert_snapshot!(said(
+        "[train]\nalgorithm = \"grppo\"\nsteps = \"ten\"\n",
+        &["preflight"]
+    ));
 }
 
 #[test]
@@ -23,12 +26,18 @@ fn no_toml() {
 
 #[test]
 fn a_part_that_is_not_built() {
-    insta::assert_snapshot!(said("[engine]\nkind = \"vllm\"\n[balance]\npolicy = \"sticky\"\n", &["rollout", "-o", "s"]));
+    insta::assert_snapshot!(said(
+        "[engine]\nkind = \"vllm\"\n[balance]\npolicy = \"sticky\"\n",
+        &["rollout", "-o", "s"]
+    ));
 }
 
 #[test]
 fn a_flag_that_sets_nonsense() {
-    insta::assert_snapshot!(said("", &["train", "--set", "train.stepz=3", "--set", "rollout.group_size=many"]));
+    insta::assert_snapshot!(said(
+        "",
+        &["train", "--set", "train.stepz=3", "--set", "rollout.group_size=many"]
+    ));
 }
 
 #[test]
@@ -51,7 +60,10 @@ fn a_base_file_that_is_missing() {
 
 #[test]
 fn a_missing_model() {
-    insta::assert_snapshot!(said("[policy]\nmodel = \"modle\"\n[data]\ntrain = \"tasks/train.parquet\"\n", &["train"]));
+    insta::assert_snapshot!(said(
+        "[policy]\nmodel = \"modle\"\n[data]\ntrain = \"tasks/train.parquet\"\n",
+        &["train"]
+    ));
 }
 
 #[test]

@@ -14,9 +14,21 @@ fn help_names_the_stages_in_their_order() {
 
 #[test]
 fn every_stage_has_help_with_examples() {
-    for stage in ["prepare", "preflight", "serve-proxy", "balance", "rollout", "train", "dashboard", "diagnose"] {
+    for stage in [
+        "prepare",
+        "preflight",
+        "serve-proxy",
+        "balance",
+        "rollout",
+        "train",
+        "dashboard",
+        "diagnose",
+    ] {
         let text = Workspace::new().lego(&[stage, "--help"]);
-        assert!(text.starts_with("exit: 0") && text.contains("Examples:\n"), "{stage}: {text}");
+        assert!(
+            text.starts_with("exit: 0") && text.contains("Examples:\n"),
+            "{stage}: {text}"
+        );
         insta::assert_snapshot!(format!("help_{stage}"), text);
     }
 }

@@ -1,4 +1,5 @@
 //! The command line as its users meet it: each test reads like a terminal session.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_config;
 mod help;

@@ -22,7 +22,14 @@ fn a_pipe_gets_one_object_a_line() {
 #[test]
 fn a_fatal_is_last_and_the_answer_is_no() {
     insta::assert_snapshot!(work().lego(&[
-        "preflight", "--static", "--format", "table", "--set", "rollout.group_size=1", "--set", "policy.max_model_len=2048",
+        "preflight",
+        "--static",
+        "--format",
+        "table",
+        "--set",
+        "rollout.group_size=1",
+        "--set",
+        "policy.max_model_len=2048",
     ]));
 }
 
@@ -50,7 +57,10 @@ fn the_whole_config_is_shown_with_origins() {
 fn a_starter_is_written_once() {
     let work = Workspace::new();
     insta::assert_snapshot!(work.lego(&["preflight", "--init"]));
-    assert!(work.lego(&["preflight", "--show-config"]).starts_with("exit: 0"), "the starter loads");
+    assert!(
+        work.lego(&["preflight", "--show-config"]).starts_with("exit: 0"),
+        "the starter loads"
+    );
     insta::assert_snapshot!(work.lego(&["preflight", "--init"]));
     let written = std::fs::read_to_string(work.path().join("run.toml")).unwrap();
     assert!(work.lego(&["preflight", "--init", "-"]).contains(written.trim_end()));

@@ -28,7 +28,11 @@ fn a_closed_pipe_is_no_error() {
             command.stdout(writer).stderr(Stdio::piped());
             let output = command.output().unwrap();
             assert_eq!(output.status.code(), Some(0), "{arguments:?}");
-            assert!(output.stderr.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.stderr.is_empty(),
+                "{arguments:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
 }

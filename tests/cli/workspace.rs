@@ -11,7 +11,9 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Writes a file into it.
@@ -27,7 +29,10 @@ impl Workspace {
         self.file("model/config.json", r#"{"max_position_embeddings": 8192}"#)
             .file("model/model.safetensors", "")
             .file("model/tokenizer.json", "{}")
-            .file("model/tokenizer_config.json", r#"{"chat_template": "{% for m in messages %}{{ m.role }} tool{% endfor %}"}"#)
+            .file(
+                "model/tokenizer_config.json",
+                r#"{"chat_template": "{% for m in messages %}{{ m.role }} tool{% endfor %}"}"#,
+            )
             .file("tasks/train.parquet", "")
     }
 
@@ -38,7 +43,11 @@ impl Workspace {
     /// A command that knows nothing of this machine's environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
-        command.args(arguments).current_dir(self.path()).env_clear().stdin(Stdio::null());
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env_clear()
+            .stdin(Stdio::null());
         command
     }
 
@@ -51,10 +60,18 @@ impl Workspace {
     pub(crate) fn session(&self, mut command: Command) -> String {
         let output = command.output().unwrap();
         let mut text = String::new();
-        let code = output.status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string());
+        let code = output
+            .status
+            .code()
+            .map_or_else(|| "signal".to_owned(), |code| code.to_string());
         writeln!(text, "exit: {code}").unwrap();
         for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-            writeln!(text, "----- {name} -----\n{}", String::from_utf8_lossy(bytes).trim_end()).unwrap();
+            writeln!(
+                text,
+                "----- {name} -----\n{}",
+                String::from_utf8_lossy(bytes).trim_end()
+            )
+            .unwrap();
         }
         redact(&text, &self.path())
     }
@@ -62,12 +79,10 @@ impl Workspace {
 
 /// What differs from machine to machine, in one place: the folder's path, and how far it pushes a remark.
 fn redact(text: &str, folder: &Path) -> String {
-    let mut out = String::new();
-    for line in text.replace(&folder.display().to_string(), "[FOLDER]").lines() {
-        match line.split_once("  # ").filter(|_| line.contains("[FOLDER]")) {
-            Some((value, remark)) => out += &format!("{}  # {}\n", value.trim_end(), remark.trim_start()),
-            None => out += &format!("{line}\n"),
-        }
-    }
-    out
+    let remark_moved = |line: &str| match line.split_once("  # ").filter(|_| line.contains("[FOLDER]")) {
+        Some((value, remark)) => format!("{}  # {}", value.trim_end(), remark.trim_start()),
+        None => line.to_owned(),
+    };
+    let text = text.replace(&folder.display().to_string(), "[FOLDER]");
+    text.lines().map(remark_moved).collect::<Vec<_>>().join("\n") + "\n"
 }

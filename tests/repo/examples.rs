@@ -2,13 +2,13 @@
 
 use lego::config::{Layers, load};
 
-use crate::{files, root, shown};
+use crate::{files_if_any, root, shown};
 
 #[test]
 fn run_configs_of_examples_load() {
-    for file in files("examples", ".toml").iter().filter(|path| path.file_name().is_some_and(|name| name == "run.toml")) {
-        if let Err(error) = load(&Layers::file(file)) {
-            panic!("{}: {error}", shown(file));
+    for file in files_if_any("examples", "/run.toml") {
+        if let Err(error) = load(&Layers::file(&file)) {
+            panic!("{}: {error}", shown(&file));
         }
     }
 }
@@ -16,7 +16,19 @@ fn run_configs_of_examples_load() {
 #[test]
 fn commands_in_the_readme_exist() {
     let text = std::fs::read_to_string(root().join("README.md")).unwrap();
-    for stage in ["prepare", "preflight", "serve-proxy", "balance", "rollout", "train", "dashboard", "diagnose"] {
-        assert!(text.contains(&format!("`lego {stage}`")), "README.md does not name `lego {stage}`");
+    for stage in [
+        "prepare",
+        "preflight",
+        "serve-proxy",
+        "balance",
+        "rollout",
+        "train",
+        "dashboard",
+        "diagnose",
+    ] {
+        assert!(
+            text.contains(&format!("`lego {stage}`")),
+            "README.md does not name `lego {stage}`"
+        );
     }
 }

@@ -13,14 +13,34 @@ fn generated() -> Vec<(String, String)> {
     let mut all = vec![
         ("schemas/run.reference.md".to_owned(), lego::config::reference()),
         ("schemas/run.schema.json".to_owned(), pretty(lego::config::run_schema())),
-        ("schemas/preflight-row.schema.json".to_owned(), pretty(schemars::schema_for!(lego::preflight::Finding).as_value())),
+        (
+            "schemas/preflight-row.schema.json".to_owned(),
+            pretty(schemars::schema_for!(lego::preflight::Finding).as_value()),
+        ),
     ];
-    for (shell, name) in [("bash", "lego.bash"), ("zsh", "_lego"), ("fish", "lego.fish"), ("powershell", "_lego.ps1")] {
+    for (shell, name) in [
+        ("bash", "lego.bash"),
+        ("zsh", "_lego"),
+        ("fish", "lego.fish"),
+        ("powershell", "_lego.ps1"),
+    ] {
         all.push((format!("completions/{name}"), lego(&["generate", "completions", shell])));
     }
     all.push(("completions/man/lego.1".to_owned(), lego(&["generate", "man"])));
-    for stage in ["prepare", "preflight", "serve-proxy", "balance", "rollout", "train", "dashboard", "diagnose"] {
-        all.push((format!("completions/man/lego-{stage}.1"), lego(&["generate", "man", stage])));
+    for stage in [
+        "prepare",
+        "preflight",
+        "serve-proxy",
+        "balance",
+        "rollout",
+        "train",
+        "dashboard",
+        "diagnose",
+    ] {
+        all.push((
+            format!("completions/man/lego-{stage}.1"),
+            lego(&["generate", "man", stage]),
+        ));
     }
     all
 }
@@ -30,8 +50,15 @@ fn pretty(schema: &serde_json::Value) -> String {
 }
 
 fn lego(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_lego")).args(arguments).output().unwrap();
-    assert!(output.status.success(), "lego {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(env!("CARGO_BIN_EXE_lego"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "lego {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 

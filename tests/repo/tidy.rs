@@ -6,7 +6,9 @@ use crate::{files, shown};
 const LONGEST: usize = 400;
 
 /// Names that say nothing.
-const EMPTY_NAMES: [&str; 8] = ["util", "utils", "helper", "helpers", "common", "manager", "misc", "shared"];
+const EMPTY_NAMES: [&str; 8] = [
+    "util", "utils", "helper", "helpers", "common", "manager", "misc", "shared",
+];
 
 /// Leftovers, spelt in two halves so that this file passes; with where else than everywhere they are meant.
 const LEFTOVERS: [(&str, &str); 9] = [
@@ -22,7 +24,10 @@ const LEFTOVERS: [(&str, &str); 9] = [
 ];
 
 fn sources() -> Vec<std::path::PathBuf> {
-    ["src", "commands", "tests"].iter().flat_map(|folder| files(folder, ".rs")).collect()
+    ["src", "commands", "tests"]
+        .iter()
+        .flat_map(|folder| files(folder, ".rs"))
+        .collect()
 }
 
 #[test]
@@ -35,7 +40,10 @@ fn files_are_short_and_say_what_they_are_for() {
             wrong.push(format!("{}: {lines} lines, at most {}", shown(&file), LONGEST - 1));
         }
         if !text.starts_with("//!") {
-            wrong.push(format!("{}: the first line is no `//!` that says what the file is for", shown(&file)));
+            wrong.push(format!(
+                "{}: the first line is no `//!` that says what the file is for",
+                shown(&file)
+            ));
         }
     }
     assert!(wrong.is_empty(), "untidy files:\n{}", wrong.join("\n"));
@@ -61,8 +69,14 @@ fn nothing_is_left_over() {
 fn names_say_something() {
     let empty = |file: &std::path::PathBuf| {
         let path = shown(file);
-        path.trim_end_matches(".rs").split('/').any(|part| EMPTY_NAMES.contains(&part))
+        path.trim_end_matches(".rs")
+            .split('/')
+            .any(|part| EMPTY_NAMES.contains(&part))
     };
-    let wrong: Vec<_> = sources().iter().filter(|file| empty(file)).map(|file| shown(file)).collect();
+    let wrong: Vec<_> = sources()
+        .iter()
+        .filter(|file| empty(file))
+        .map(|file| shown(file))
+        .collect();
     assert!(wrong.is_empty(), "names that say nothing: {wrong:?}");
 }

@@ -14,9 +14,8 @@ pub(super) fn config(error: &ConfigError, colours: bool, fancy: bool) -> String 
     let handler = handler(colours, fancy);
     match error {
         ConfigError::Unreadable { wanted_by, source, .. } => {
-            let mut out = draw(&handler, &error.to_string(), wanted_by.as_ref(), "named here", None);
-            out += &format!("\n  cause: {source}");
-            out
+            let drawn = draw(&handler, &error.to_string(), wanted_by.as_ref(), "named here", None);
+            format!("{drawn}\n  cause: {source}")
         }
         ConfigError::Invalid { faults } => {
             let mut out: Vec<_> = faults.iter().map(|fault| draw_fault(&handler, fault)).collect();
@@ -34,7 +33,13 @@ fn draw_fault(handler: &GraphicalReportHandler, fault: &Fault) -> String {
     } else {
         format!("invalid run config: `{}`: {}", fault.key, fault.problem)
     };
-    draw(handler, &headline, fault.at.as_ref(), &fault.problem.to_string(), fault.help.as_deref())
+    draw(
+        handler,
+        &headline,
+        fault.at.as_ref(),
+        &fault.problem.to_string(),
+        fault.help.as_deref(),
+    )
 }
 
 fn draw(
@@ -56,17 +61,31 @@ fn draw(
         None => Report::new(diagnostic),
     };
     let mut out = String::new();
-    // Writing into a String cannot fail; a drawing that could would leave the headline.
-    if handler.render_report(&mut out, report.as_ref()).is_err() {
-        out = headline.to_owned();
-    }
-    out.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    let drawn = handler.render_report(&mut out, report.as_ref());
+    // Writing into a String cannot fail; a drawing that did would leave the headline.
+    let text = if drawn.is_ok() { out.as_str() } else { headline };
+    text.lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn handler(colours: bool, fancy: bool) -> GraphicalReportHandler {
     let theme = GraphicalTheme {
-        characters: if fancy { ThemeCharacters::unicode() } else { ThemeCharacters::ascii() },
-        styles: if colours { ThemeStyles::ansi() } else { ThemeStyles::none() },
+        characters: if fancy {
+            ThemeCharacters::unicode()
+        } else {
+            ThemeCharacters::ascii()
+        },
+        styles: if colours {
+            ThemeStyles::ansi()
+        } else {
+            ThemeStyles::none()
+        },
     };
-    GraphicalReportHandler::new_themed(theme).with_width(WIDTH).with_context_lines(1).with_links(false)
+    GraphicalReportHandler::new_themed(theme)
+        .with_width(WIDTH)
+        .with_context_lines(1)
+        .with_links(false)
 }

@@ -51,7 +51,11 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new(global: &Global) -> Self {
-        Self { quiet: global.quiet, color: global.color, bars: progress::Bars::new(global) }
+        Self {
+            quiet: global.quiet,
+            color: global.color,
+            bars: progress::Bars::new(global),
+        }
     }
 
     /// Writes rows to stdout: as people read them on a terminal, one JSON object a line in a pipe.
@@ -86,13 +90,6 @@ impl Printer {
         Ok(())
     }
 
-    /// Writes bytes to stdout as they are: generated files.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        out.write_all(bytes)?;
-        Ok(out.flush()?)
-    }
-
     /// Says something on stderr; silent with `-q`.
     pub(crate) fn note(&self, message: Arguments<'_>) {
         if !self.quiet {
@@ -105,27 +102,22 @@ impl Printer {
         if failure.kind == Kind::ClosedPipe {
             return;
         }
-        let mut text = match &failure.report {
-            Report::Config(error) => diagnostic::config(error, self.colours(), self.fancy()),
+        let text = match &failure.report {
+            Report::Config(error) => diagnostic::config(error, self.colours(), io::stderr().is_terminal()),
             Report::Message { text, source } => {
-                let mut lines = format!("{} {text}", self.red("error:"));
-                let mut cause: Option<&dyn std::error::Error> = source.as_deref().map(|error| error as _);
-                while let Some(error) = cause {
-                    lines += &format!("\n  cause: {error}");
-                    cause = error.source();
-                }
-                lines
+                let first: Option<&dyn std::error::Error> = source.as_deref().map(|error| error as _);
+                let causes = std::iter::successors(first, |error| error.source());
+                let lines = causes.map(|error| format!("  cause: {error}"));
+                std::iter::once(format!("{} {text}", self.red("error:")))
+                    .chain(lines)
+                    .collect::<Vec<_>>()
+                    .join("\n")
             }
         };
-        if let Some(hint) = &failure.hint {
-            text += &format!("\n  hint: {hint}");
+        match &failure.hint {
+            Some(hint) => self.say(&format!("{text}\n  hint: {hint}")),
+            None => self.say(&text),
         }
-        self.say(&text);
-    }
-
-    /// Says on stderr why a command does not begin; `-q` does not silence it.
-    pub(crate) fn refusal(&self, text: &str) {
-        self.say(text);
     }
 
     /// A bar on a terminal, a line now and then elsewhere.
@@ -149,17 +141,17 @@ impl Printer {
         }
     }
 
-    /// Whether drawings may use more than ASCII.
-    fn fancy(&self) -> bool {
-        io::stderr().is_terminal()
-    }
-
     /// Emphasis for what went wrong; stripped where there is no colour.
     pub(crate) fn red(&self, text: &str) -> String {
-        if self.colours() { format!("\u{1b}[1;31m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.colours() {
+            format!("\u{1b}[1;31m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
-    fn say(&self, text: &str) {
+    /// Says something on stderr that `-q` does not silence.
+    pub(crate) fn say(&self, text: &str) {
         self.bars.suspend(|| {
             let mut err = anstream::AutoStream::new(io::stderr().lock(), self.color.into());
             // Nobody is left to be told that stderr is closed.

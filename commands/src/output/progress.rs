@@ -42,8 +42,14 @@ impl Bars {
     pub(super) fn start(&self, what: &str, total: Option<u64>, quiet: bool) -> Progress {
         let bar = self.multi.as_ref().map(|multi| {
             let (bar, template) = match total {
-                Some(total) => (ProgressBar::new(total), "{prefix} {bar:24} {pos}/{len} [{elapsed_precise}] {msg}"),
-                None => (ProgressBar::no_length(), "{prefix} {spinner} {pos} [{elapsed_precise}] {msg}"),
+                Some(total) => (
+                    ProgressBar::new(total),
+                    "{prefix} {bar:24} {pos}/{len} [{elapsed_precise}] {msg}",
+                ),
+                None => (
+                    ProgressBar::no_length(),
+                    "{prefix} {spinner} {pos} [{elapsed_precise}] {msg}",
+                ),
             };
             let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = multi.add(bar.with_style(style.progress_chars("=> ")).with_prefix(what.to_owned()));
@@ -51,9 +57,20 @@ impl Bars {
             bar
         });
         let now = Instant::now();
-        let state = State { position: 0, message: String::new(), started: now, spoken: now };
+        let state = State {
+            position: 0,
+            message: String::new(),
+            started: now,
+            spoken: now,
+        };
         let silent = quiet || bar.is_some();
-        Progress { what: what.to_owned(), total, bar, silent, state: Arc::new(Mutex::new(state)) }
+        Progress {
+            what: what.to_owned(),
+            total,
+            bar,
+            silent,
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 }
 
@@ -123,7 +140,9 @@ impl LogWriter {
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.bars.suspend(|| io::stderr().lock().write_all(line)).map(|()| line.len())
+        self.bars
+            .suspend(|| io::stderr().lock().write_all(line))
+            .map(|()| line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

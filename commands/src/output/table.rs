@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 /// A table with a header; `right` names the columns of numbers.
+#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands that print tables"))]
 pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());
@@ -23,7 +24,11 @@ mod tests {
 
     #[test]
     fn columns_align_and_numbers_stand_right() {
-        let text = table(&["STAGE", "OUT"], &[1], [vec!["convert".into(), "9".into()], vec!["x".into(), "1188".into()]]);
+        let text = table(
+            &["STAGE", "OUT"],
+            &[1],
+            [vec!["convert".into(), "9".into()], vec!["x".into(), "1188".into()]],
+        );
         assert_eq!(text, " STAGE     OUT\n convert     9\n x        1188\n");
     }
 }

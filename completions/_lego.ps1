@@ -1,0 +1,468 @@
+
+using namespace System.Management.Automation
+using namespace System.Management.Automation.Language
+
+Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+
+    $commandElements = $commandAst.CommandElements
+    $command = @(
+        'lego'
+        for ($i = 1; $i -lt $commandElements.Count; $i++) {
+            $element = $commandElements[$i]
+            if ($element -isnot [StringConstantExpressionAst] -or
+                $element.StringConstantType -ne [StringConstantType]::BareWord -or
+                $element.Value.StartsWith('-') -or
+                $element.Value -eq $wordToComplete) {
+                break
+        }
+        $element.Value
+    }) -join ';'
+
+    $completions = @(switch ($command) {
+        'lego' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
+            [CompletionResult]::new('prepare', 'prepare', [CompletionResultType]::ParameterValue, 'Turn issues and datasets into task folders and an index')
+            [CompletionResult]::new('preflight', 'preflight', [CompletionResultType]::ParameterValue, 'Check whether a run may start')
+            [CompletionResult]::new('serve-proxy', 'serve-proxy', [CompletionResultType]::ParameterValue, 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)')
+            [CompletionResult]::new('balance', 'balance', [CompletionResultType]::ParameterValue, 'Spread sessions over engine replicas, each session staying on its own (not built yet)')
+            [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
+            [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
+            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
+            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence (not built yet)')
+            [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;prepare' {
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'Folder for the tasks')
+            [CompletionResult]::new('--out', '--out', [CompletionResultType]::ParameterName, 'Folder for the tasks')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--overwrite', '--overwrite', [CompletionResultType]::ParameterName, 'Write over task folders that exist')
+            [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Exit with 1 if any record was rejected')
+            [CompletionResult]::new('--dry-run', '--dry-run', [CompletionResultType]::ParameterName, 'Print what would be written, as data, and stop')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('index', 'index', [CompletionResultType]::ParameterValue, 'Write an index of task folders')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;prepare;index' {
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'The index')
+            [CompletionResult]::new('--out', '--out', [CompletionResultType]::ParameterName, 'The index')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;prepare;help' {
+            [CompletionResult]::new('index', 'index', [CompletionResultType]::ParameterValue, 'Write an index of task folders')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;prepare;help;index' {
+            break
+        }
+        'lego;prepare;help;help' {
+            break
+        }
+        'lego;preflight' {
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
+            [CompletionResult]::new('--only', '--only', [CompletionResultType]::ParameterName, 'Run only these checks')
+            [CompletionResult]::new('--import', '--import', [CompletionResultType]::ParameterName, 'Turn a file of variables of the system that this one replaces into a run.toml (not built yet)')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--static', '--static', [CompletionResultType]::ParameterName, 'Leave out the live probe: config and local files alone, no network')
+            [CompletionResult]::new('--show-config', '--show-config', [CompletionResultType]::ParameterName, 'Print the whole config with the origin of each value, and stop')
+            [CompletionResult]::new('--init', '--init', [CompletionResultType]::ParameterName, 'Write a commented starter run.toml, and stop')
+            [CompletionResult]::new('--reference', '--reference', [CompletionResultType]::ParameterName, 'Print every key of run.toml with its type, default and meaning, and stop')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;serve-proxy' {
+            [CompletionResult]::new('--upstream', '--upstream', [CompletionResultType]::ParameterName, 'Engine to send to; can be repeated')
+            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on; port 0 picks a free one')
+            [CompletionResult]::new('--capture', '--capture', [CompletionResultType]::ParameterName, 'Write finished sessions as shards into this folder')
+            [CompletionResult]::new('--tokenizer', '--tokenizer', [CompletionResultType]::ParameterName, 'Folder with tokenizer.json and tokenizer_config.json')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--print-env', '--print-env', [CompletionResultType]::ParameterName, 'Print the variables that point a client at it, and stay in the background')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;balance' {
+            [CompletionResult]::new('--replica', '--replica', [CompletionResultType]::ParameterName, 'A replica; can be repeated')
+            [CompletionResult]::new('--replicas', '--replicas', [CompletionResultType]::ParameterName, 'File with one replica a line, or `-` for stdin')
+            [CompletionResult]::new('--policy', '--policy', [CompletionResultType]::ParameterName, 'How a session finds its replica')
+            [CompletionResult]::new('--scheduler', '--scheduler', [CompletionResultType]::ParameterName, 'Which sessions may run')
+            [CompletionResult]::new('--simulate', '--simulate', [CompletionResultType]::ParameterName, 'Simulate with a profile or with shards instead of serving')
+            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on')
+            [CompletionResult]::new('--status', '--status', [CompletionResultType]::ParameterName, 'Print the replicas of a running balancer')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;rollout' {
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
+            [CompletionResult]::new('--tasks', '--tasks', [CompletionResultType]::ParameterName, 'Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (data.train)')
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'Folder for the shards')
+            [CompletionResult]::new('--out', '--out', [CompletionResultType]::ParameterName, 'Folder for the shards')
+            [CompletionResult]::new('--scaffold', '--scaffold', [CompletionResultType]::ParameterName, 'The agent (scaffold.name)')
+            [CompletionResult]::new('--backend', '--backend', [CompletionResultType]::ParameterName, 'What provides the sandboxes (sandbox.backend)')
+            [CompletionResult]::new('--group-size', '--group-size', [CompletionResultType]::ParameterName, 'Episodes of a task (rollout.group_size)')
+            [CompletionResult]::new('-j', '-j', [CompletionResultType]::ParameterName, 'Trials at a time (sandbox.concurrency)')
+            [CompletionResult]::new('--jobs', '--jobs', [CompletionResultType]::ParameterName, 'Trials at a time (sandbox.concurrency)')
+            [CompletionResult]::new('--max-failures', '--max-failures', [CompletionResultType]::ParameterName, 'Stop and exit with 1 once more trials than this had no valid reward')
+            [CompletionResult]::new('--print', '--print', [CompletionResultType]::ParameterName, 'Print only this: the paths of finished shards, one a line')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--fresh', '--fresh', [CompletionResultType]::ParameterName, 'Start anew instead of continuing what is in the output folder')
+            [CompletionResult]::new('--eval', '--eval', [CompletionResultType]::ParameterName, 'Validate: print pass@k instead of one row a trial; shards only with -o')
+            [CompletionResult]::new('--dry-run', '--dry-run', [CompletionResultType]::ParameterName, 'Print what would run, as data, and stop')
+            [CompletionResult]::new('--reap', '--reap', [CompletionResultType]::ParameterName, 'Remove sandboxes that earlier runs left behind, and stop')
+            [CompletionResult]::new('--purge-infra', '--purge-infra', [CompletionResultType]::ParameterName, 'Remove results that failed by infrastructure, so that they run again (not built yet)')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;train' {
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
+            [CompletionResult]::new('--shards', '--shards', [CompletionResultType]::ParameterName, 'Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated')
+            [CompletionResult]::new('--steps', '--steps', [CompletionResultType]::ParameterName, 'Steps of the run (train.steps)')
+            [CompletionResult]::new('--device', '--device', [CompletionResultType]::ParameterName, 'Where to compute (policy.device): cpu, cuda or cuda:N')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--fresh', '--fresh', [CompletionResultType]::ParameterName, 'Start anew: the run directory must be empty or is moved aside')
+            [CompletionResult]::new('--async', '--async', [CompletionResultType]::ParameterName, 'Rollouts and updates side by side (not built yet)')
+            [CompletionResult]::new('--dry-run', '--dry-run', [CompletionResultType]::ParameterName, 'Print what would run, as data, and stop')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;dashboard' {
+            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on')
+            [CompletionResult]::new('--token-file', '--token-file', [CompletionResultType]::ParameterName, 'File with the token that a remote browser must know')
+            [CompletionResult]::new('--base-path', '--base-path', [CompletionResultType]::ParameterName, 'Path below which a reverse proxy shows it')
+            [CompletionResult]::new('--export', '--export', [CompletionResultType]::ParameterName, 'Write one self-contained file instead of serving')
+            [CompletionResult]::new('--run', '--run', [CompletionResultType]::ParameterName, 'The run to export')
+            [CompletionResult]::new('--tunnel', '--tunnel', [CompletionResultType]::ParameterName, 'Start an installed tunnel program and print its URL')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--open', '--open', [CompletionResultType]::ParameterName, 'Open a browser')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'lego;diagnose' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;diagnose;run' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;diagnose;shards' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;diagnose;trial' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;diagnose;explain' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;diagnose;list' {
+            [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;diagnose;help' {
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;diagnose;help;run' {
+            break
+        }
+        'lego;diagnose;help;shards' {
+            break
+        }
+        'lego;diagnose;help;trial' {
+            break
+        }
+        'lego;diagnose;help;explain' {
+            break
+        }
+        'lego;diagnose;help;list' {
+            break
+        }
+        'lego;diagnose;help;help' {
+            break
+        }
+        'lego;generate' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'A completion script')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'A man page')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;generate;completions' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;generate;man' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
+            [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
+            [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'lego;generate;help' {
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'A completion script')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'A man page')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;generate;help;completions' {
+            break
+        }
+        'lego;generate;help;man' {
+            break
+        }
+        'lego;generate;help;help' {
+            break
+        }
+        'lego;help' {
+            [CompletionResult]::new('prepare', 'prepare', [CompletionResultType]::ParameterValue, 'Turn issues and datasets into task folders and an index')
+            [CompletionResult]::new('preflight', 'preflight', [CompletionResultType]::ParameterValue, 'Check whether a run may start')
+            [CompletionResult]::new('serve-proxy', 'serve-proxy', [CompletionResultType]::ParameterValue, 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)')
+            [CompletionResult]::new('balance', 'balance', [CompletionResultType]::ParameterValue, 'Spread sessions over engine replicas, each session staying on its own (not built yet)')
+            [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
+            [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
+            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
+            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence (not built yet)')
+            [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'lego;help;prepare' {
+            [CompletionResult]::new('index', 'index', [CompletionResultType]::ParameterValue, 'Write an index of task folders')
+            break
+        }
+        'lego;help;prepare;index' {
+            break
+        }
+        'lego;help;preflight' {
+            break
+        }
+        'lego;help;serve-proxy' {
+            break
+        }
+        'lego;help;balance' {
+            break
+        }
+        'lego;help;rollout' {
+            break
+        }
+        'lego;help;train' {
+            break
+        }
+        'lego;help;dashboard' {
+            break
+        }
+        'lego;help;diagnose' {
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            break
+        }
+        'lego;help;diagnose;run' {
+            break
+        }
+        'lego;help;diagnose;shards' {
+            break
+        }
+        'lego;help;diagnose;trial' {
+            break
+        }
+        'lego;help;diagnose;explain' {
+            break
+        }
+        'lego;help;diagnose;list' {
+            break
+        }
+        'lego;help;generate' {
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'A completion script')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'A man page')
+            break
+        }
+        'lego;help;generate;completions' {
+            break
+        }
+        'lego;help;generate;man' {
+            break
+        }
+        'lego;help;help' {
+            break
+        }
+    })
+
+    $completions.Where{ $_.CompletionText -like "$wordToComplete*" } |
+        Sort-Object -Property ListItemText
+}

@@ -1,0 +1,333 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_lego_global_optspecs
+    string join \n color= q/quiet v/verbose no-progress log-format= h/help V/version
+end
+
+function __fish_lego_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_lego_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_lego_using_subcommand
+    set -l cmd (__fish_lego_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c lego -n "__fish_lego_needs_command" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_needs_command" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_needs_command" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_needs_command" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_needs_command" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_needs_command" -s V -l version -d 'Print version'
+complete -c lego -n "__fish_lego_needs_command" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
+complete -c lego -n "__fish_lego_needs_command" -f -a "preflight" -d 'Check whether a run may start'
+complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
+complete -c lego -n "__fish_lego_needs_command" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
+complete -c lego -n "__fish_lego_needs_command" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "diagnose" -d 'Say what is wrong with a run, on evidence (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "generate" -d 'Print a generated file'
+complete -c lego -n "__fish_lego_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s o -l out -d 'Folder for the tasks' -r -F
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l overwrite -d 'Write over task folders that exist'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l strict -d 'Exit with 1 if any record was rejected'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l dry-run -d 'Print what would be written, as data, and stop'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -a "index" -d 'Write an index of task folders'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -s o -l out -d 'The index' -r -F
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from help" -f -a "index" -d 'Write an index of task folders'
+complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l only -d 'Run only these checks' -r
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l import -d 'Turn a file of variables of the system that this one replaces into a run.toml (not built yet)' -r -F
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l static -d 'Leave out the live probe: config and local files alone, no network'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l show-config -d 'Print the whole config with the origin of each value, and stop'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l init -d 'Write a commented starter run.toml, and stop'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l reference -d 'Print every key of run.toml with its type, default and meaning, and stop'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Engine to send to; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Address to listen on; port 0 picks a free one' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with tokenizer.json and tokenizer_config.json' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l print-env -d 'Print the variables that point a client at it, and stay in the background'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A replica; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'File with one replica a line, or `-` for stdin' -r -F
+complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'How a session finds its replica' -r -f -a "sticky\t''
+least-load\t''
+consistent-hash\t''
+prefix\t''
+round-robin\t''"
+complete -c lego -n "__fish_lego_using_subcommand balance" -l scheduler -d 'Which sessions may run' -r -f -a "off\t''
+lease\t''
+watermark\t''"
+complete -c lego -n "__fish_lego_using_subcommand balance" -l simulate -d 'Simulate with a profile or with shards instead of serving' -r -F
+complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand balance" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand balance" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand balance" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand balance" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand balance" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l tasks -d 'Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (data.train)' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s o -l out -d 'Folder for the shards' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l scaffold -d 'The agent (scaffold.name)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What provides the sandboxes (sandbox.backend)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (rollout.group_size)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (sandbox.concurrency)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'Stop and exit with 1 once more trials than this had no valid reward' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l fresh -d 'Start anew instead of continuing what is in the output folder'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards only with -o'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l dry-run -d 'Print what would run, as data, and stop'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l reap -d 'Remove sandboxes that earlier runs left behind, and stop'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l purge-infra -d 'Remove results that failed by infrastructure, so that they run again (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand train" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l shards -d 'Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated' -r -F
+complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of the run (train.steps)' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (policy.device): cpu, cuda or cuda:N' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand train" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand train" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand train" -l fresh -d 'Start anew: the run directory must be empty or is moved aside'
+complete -c lego -n "__fish_lego_using_subcommand train" -l async -d 'Rollouts and updates side by side (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand train" -l dry-run -d 'Print what would run, as data, and stop'
+complete -c lego -n "__fish_lego_using_subcommand train" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand train" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand train" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand train" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l listen -d 'Address to listen on' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l token-file -d 'File with the token that a remote browser must know' -r -F
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l base-path -d 'Path below which a reverse proxy shows it' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l export -d 'Write one self-contained file instead of serving' -r -F
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l run -d 'The run to export' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l tunnel -d 'Start an installed tunnel program and print its URL' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l open -d 'Open a browser'
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "run" -d 'A run directory'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "shards" -d 'A folder of shards'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "list" -d 'All signatures'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "run" -d 'A run directory'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "shards" -d 'A folder of shards'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "list" -d 'All signatures'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -f -a "completions" -d 'A completion script'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -f -a "man" -d 'A man page'
+complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from completions" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
+always\t'Always'
+never\t'Never'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
+json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -s q -l quiet -d 'Say nothing but errors'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -s v -l verbose -d 'Log more; -vv more still'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -l no-progress -d 'Draw no progress bars'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from man" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from help" -f -a "completions" -d 'A completion script'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from help" -f -a "man" -d 'A man page'
+complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "preflight" -d 'Check whether a run may start'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "diagnose" -d 'Say what is wrong with a run, on evidence (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "generate" -d 'Print a generated file'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from prepare" -f -a "index" -d 'Write an index of task folders'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "run" -d 'A run directory'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "shards" -d 'A folder of shards'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "list" -d 'All signatures'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from generate" -f -a "completions" -d 'A completion script'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from generate" -f -a "man" -d 'A man page'
