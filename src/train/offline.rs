@@ -4,7 +4,7 @@
 //! with the step it was interrupted in.
 
 use super::batch::split_mini_batches;
-use crate::trajectory::{EpisodeId, GroupId};
+use crate::trajectory::{Episode, EpisodeId, GroupId};
 
 /// An episode that a shard holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,15 @@ pub struct ShardEntry {
     pub episode_id: EpisodeId,
     /// Its group, which trains as a whole.
     pub group_id: GroupId,
+}
+
+impl From<&Episode> for ShardEntry {
+    fn from(episode: &Episode) -> Self {
+        Self {
+            episode_id: episode.episode_id.clone(),
+            group_id: episode.group_id.clone(),
+        }
+    }
 }
 
 /// Shards that no plan can be made of.
