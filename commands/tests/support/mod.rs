@@ -108,6 +108,11 @@ pub(crate) async fn both(test: impl AsyncFn(Fixture)) {
     test(fixture).await;
 }
 
+#[expect(clippy::print_stderr, reason = "figures for people, shown with --nocapture")]
+pub(crate) fn say(text: &str) {
+    eprintln!("{text}");
+}
+
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }

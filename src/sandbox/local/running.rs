@@ -179,8 +179,9 @@ impl Sandbox for LocalSandbox {
         replies.finished = true;
         let mut drained = 0;
         // Processes left behind may hold the pipe open: what was written is taken, nothing is waited for.
+        // Read directly: the runtime may not have heard yet that there is something.
         while drained < LEFT_IN_PIPE
-            && let Ok(n) = output.try_read(&mut buffer)
+            && let Ok(n) = nix::unistd::read(&output, &mut buffer)
             && n > 0
         {
             kept.push(&buffer[..n]);

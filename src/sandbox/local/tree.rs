@@ -5,11 +5,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat};
 
 use super::stream::{kind, names, open_dir};
@@ -100,6 +100,32 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes an entry an empty folder of mode 755. A folder stays the same one; anything else is replaced, not followed.
+pub(super) fn empty(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let mode = Mode::from_bits_truncate(0o755);
+    if fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == SFlag::S_IFDIR) {
+        let dir = open_closed(parent, name)?;
+        fchmod(&dir, mode)?;
+        for below in names(dir.as_fd())? {
+            remove(dir.as_fd(), &below)?;
+        }
+        return Ok(());
+    }
+    remove(parent, name)?;
+    Ok(mkdirat(parent, name, mode)?)
+}
+
+/// Opens a folder that may have been closed to its owner.
+fn open_closed(parent: BorrowedFd<'_>, name: &OsStr) -> nix::Result<OwnedFd> {
+    open_dir(parent, name).or_else(|error| {
+        if error != nix::Error::EACCES {
+            return Err(error);
+        }
+        fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
+        open_dir(parent, name)
+    })
+}
+
 /// Folders moved out of the depth, beside what is removed.
 struct Lifted<'a> {
     parent: BorrowedFd<'a>,
@@ -118,14 +144,7 @@ fn remove_below(parent: BorrowedFd<'_>, name: &OsStr, depth: usize, lifted: &mut
         Err(nix::Error::EISDIR | nix::Error::EPERM) => {}
         Err(error) => return Err(error.into()),
     }
-    let dir = match open_dir(parent, name) {
-        Ok(dir) => dir,
-        Err(nix::Error::EACCES) => {
-            nix::sys::stat::fchmodat(parent, name, Mode::S_IRWXU, nix::sys::stat::FchmodatFlags::FollowSymlink)?;
-            open_dir(parent, name)?
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let dir = open_closed(parent, name)?;
     // Another user's folder stays as it is: its content may still be removable.
     let _ = fchmod(&dir, Mode::S_IRWXU);
     if depth >= DEPTH {
@@ -211,7 +230,7 @@ impl Entry {
         self.0.as_ref().map(kind)
     }
 
-    fn folder(&self, dir: Option<BorrowedFd<'_>>, name: &OsStr) -> io::Result<Option<std::os::fd::OwnedFd>> {
+    fn folder(&self, dir: Option<BorrowedFd<'_>>, name: &OsStr) -> io::Result<Option<OwnedFd>> {
         match (self.kind(), dir) {
             (Some(SFlag::S_IFDIR), Some(dir)) => match open_dir(dir, name) {
                 Ok(fd) => Ok(Some(fd)),

@@ -80,8 +80,8 @@ impl Place {
 
 /// Makes `path` an empty folder that nothing inside has touched.
 ///
-/// In namespaces: a fresh mount, on a mount point that cannot be moved. Without: the entry is removed,
-/// not followed, and made again.
+/// In namespaces: a fresh mount, on a mount point that cannot be moved. Without: emptied, and
+/// anything but a folder replaced.
 pub(super) fn reset(setup: &wire::Setup, path: &Path) -> Result<(), String> {
     let fail = |error: &dyn std::fmt::Display| format!("`{}` could not be emptied: {error}", path.display());
     if setup.mode == wire::Mode::Namespaces {
@@ -98,8 +98,7 @@ pub(super) fn reset(setup: &wire::Setup, path: &Path) -> Result<(), String> {
             parent = stream::open_dir(parent.as_fd(), name)?;
             name = next;
         }
-        tree::remove(parent.as_fd(), name)?;
-        Ok(mkdirat(&parent, name, Mode::from_bits_truncate(0o755))?)
+        tree::empty(parent.as_fd(), name)
     };
     again().map_err(|error| fail(&error))
 }

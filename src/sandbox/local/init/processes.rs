@@ -10,6 +10,9 @@ use nix::unistd::Pid;
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a killed command's processes are waited for before its end is told.
+const DYING: Duration = Duration::from_millis(500);
+
 /// One line of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
@@ -41,8 +44,12 @@ fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .filter_map(one)
         .collect()
+}
+
+fn one(pid: i32) -> Option<Process> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// All processes that descend from `ancestor`, the dead ones too.
@@ -59,15 +66,20 @@ pub(super) fn descendants(ancestor: i32) -> Vec<Process> {
     found
 }
 
-/// Kills a command's group, its session, and what descends from it.
+/// Kills a command's group, its session, and what descends from it, and waits a moment for their end.
 pub(super) fn kill_command(pid: Pid) {
     let leader = pid.as_raw();
     // Before its children lose their parent.
-    let below = descendants(leader);
+    let mut doomed: Vec<i32> = descendants(leader).iter().map(|process| process.pid).collect();
     let _ = killpg(pid, Signal::SIGKILL);
-    let _ = kill(pid, Signal::SIGKILL);
-    for process in below.iter().chain(all().iter().filter(|process| process.session == leader || process.group == leader)) {
-        let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+    doomed.extend(all().iter().filter(|process| process.session == leader || process.group == leader).map(|process| process.pid));
+    doomed.push(leader);
+    for pid in &doomed {
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
+    let start = Instant::now();
+    while doomed.iter().any(|pid| one(*pid).is_some_and(|process| !process.dead)) && start.elapsed() < DYING {
+        std::thread::sleep(Duration::from_micros(500));
     }
 }
 
