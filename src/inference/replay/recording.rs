@@ -69,11 +69,14 @@ pub enum RecordingError {
     Empty(PathBuf),
 }
 
+/// The number an episode is recorded under, if any, and its turns.
+type NumberedEpisode = (Option<u32>, Arc<[RecordedTurn]>);
+
 /// All recorded episodes, by task.
 #[derive(Debug)]
 pub struct Recording {
     file: PathBuf,
-    episodes: HashMap<String, Vec<(Option<u32>, Arc<[RecordedTurn]>)>>,
+    episodes: HashMap<String, Vec<NumberedEpisode>>,
 }
 
 impl Recording {

@@ -73,17 +73,19 @@ fn command(call: &ToolCall) -> Result<String, String> {
 
 /// What the model reads of a command.
 fn render(output: &ExecOutput, bound: Duration) -> String {
-    let mut text = cut(output.output.trim_end(), output.truncated);
-    if text.is_empty() {
-        text.push_str("(no output)");
-    }
-    if output.timed_out {
-        text.push_str(&format!("\n[stopped after {} s]", bound.as_secs()));
-    }
-    if output.exit_code != 0 {
-        text.push_str(&format!("\n[exit {}]", output.exit_code));
-    }
-    text
+    let text = cut(output.output.trim_end(), output.truncated);
+    let text = if text.is_empty() { "(no output)" } else { &text };
+    let stopped = if output.timed_out {
+        format!("\n[stopped after {} s]", bound.as_secs())
+    } else {
+        String::new()
+    };
+    let exit = if output.exit_code == 0 {
+        String::new()
+    } else {
+        format!("\n[exit {}]", output.exit_code)
+    };
+    format!("{text}{stopped}{exit}")
 }
 
 /// The first and the last half of `OUTPUT_CHARS`; `missing` is what the sandbox has left out already.

@@ -123,14 +123,11 @@ impl ChatClient {
     }
 }
 
+/// An error and its causes, since the first line alone does not say what failed.
 fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
+    let first: &dyn std::error::Error = error;
+    let causes = std::iter::successors(Some(first), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn read_answer(body: &str) -> Result<ChatAnswer, String> {

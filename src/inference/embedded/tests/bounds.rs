@@ -7,7 +7,7 @@ use crate::trajectory::FinishReason;
 
 #[tokio::test]
 async fn idle_caches_give_way_oldest_first() {
-    let engine = start_with_capacity(150, EmbeddedOptions::default());
+    let engine = start_with_capacity(150, &EmbeddedOptions::default());
     for salt in 0..4 {
         ask(&engine, request(&format!("s{salt}/0"), &prompt(salt, 40), 5)).await;
         until("used within capacity", || engine.load().kv_used <= 150).await;
@@ -29,7 +29,7 @@ async fn memory_for_less_than_the_batch_changes_no_answer() {
     let requests = || (0..6).map(|i| request(&format!("s{i}"), &prompt(i, 30), 60));
     let roomy = start(&EmbeddedOptions::default());
     let expected = futures_util::future::join_all(requests().map(|request| ask(&roomy, request))).await;
-    let tight = start_with_capacity(200, EmbeddedOptions::default());
+    let tight = start_with_capacity(200, &EmbeddedOptions::default());
     let answers = futures_util::future::join_all(requests().map(|request| ask(&tight, request))).await;
     for (answer, expected) in answers.iter().zip(&expected) {
         assert_eq!(answer.sampled(), expected.sampled());
@@ -54,7 +54,7 @@ async fn the_window_refuses_prompts_and_clamps_answers() {
     let answer = ask(&engine, request("s", &prompt(1, WINDOW - 7), 100)).await;
     assert_eq!((answer.ids.len(), answer.finish.reason), (7, FinishReason::Length));
 
-    let small = start_with_capacity(50, EmbeddedOptions::default());
+    let small = start_with_capacity(50, &EmbeddedOptions::default());
     assert_eq!(small.window(), 50);
     assert_eq!(ask(&small, request("s", &prompt(1, 30), 100)).await.ids.len(), 20);
 }

@@ -45,7 +45,7 @@ async fn play(acts: Vec<Act>) {
         pass_tokens: 16,
         ..EmbeddedOptions::default()
     };
-    let engine = start_with_capacity(120, options);
+    let engine = start_with_capacity(120, &options);
     let (mut asked, mut live, mut served) = (Vec::new(), Vec::new(), vec![1]);
     for act in acts {
         match act {

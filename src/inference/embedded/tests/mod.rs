@@ -62,10 +62,10 @@ fn start(options: &EmbeddedOptions) -> EmbeddedEngine {
 }
 
 /// An engine whose cache holds `tokens`.
-fn start_with_capacity(tokens: usize, options: EmbeddedOptions) -> EmbeddedEngine {
+fn start_with_capacity(tokens: usize, options: &EmbeddedOptions) -> EmbeddedEngine {
     start(&EmbeddedOptions {
         kv_memory: (tokens * config().kv_bytes_per_token()) as u64,
-        ..options
+        ..options.clone()
     })
 }
 
