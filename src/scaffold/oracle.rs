@@ -1,7 +1,5 @@
 //! `oracle`: runs the task's own solution. A task whose tests fail after it is broken.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 
 use crate::sandbox::{ExecOutput, ExecRequest};
@@ -33,19 +31,25 @@ impl Scaffold for Oracle {
         };
         let log = job.logs().join("oracle.log");
         fs_err::write(log, &solved.output).map_err(|error| setup(error.to_string()))?;
-        Ok(AgentReport { tool_s: solved.duration.as_secs_f32(), ..AgentReport::uncounted(end(&solved)) })
+        Ok(AgentReport {
+            tool_s: solved.duration.as_secs_f32(),
+            ..AgentReport::uncounted(end(&solved))
+        })
     }
 }
 
 async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
     let solution = job.task.dir.join("solution");
     if !solution.join("solve.sh").is_file() {
-        return Err(setup(format!("task `{}` has no {}", job.task.id, solution.join("solve.sh").display())));
+        return Err(setup(format!(
+            "task `{}` has no {}",
+            job.task.id,
+            solution.join("solve.sh").display()
+        )));
     }
     job.sandbox.upload(&solution, "/solution").await?;
     // Run as the file itself, so that its shebang counts; the bit may not have survived the way here.
     let mut request = ExecRequest::shell("chmod +x /solution/solve.sh && exec /solution/solve.sh");
-    request.env = BTreeMap::new();
     request.timeout = job.timeout;
     request.output_limit = OUTPUT_LIMIT;
     Ok(job.sandbox.exec(request).await?)
@@ -58,13 +62,25 @@ fn end(solved: &ExecOutput) -> AgentEnd {
         AgentEnd::Completed
     } else {
         let skipped = solved.output.chars().count().saturating_sub(DETAIL_CHARS);
-        let detail = solved.output.chars().skip(skipped).collect::<String>().trim().to_owned();
-        AgentEnd::Failed { exit_code: Some(solved.exit_code), detail }
+        let detail = solved
+            .output
+            .chars()
+            .skip(skipped)
+            .collect::<String>()
+            .trim()
+            .to_owned();
+        AgentEnd::Failed {
+            exit_code: Some(solved.exit_code),
+            detail,
+        }
     }
 }
 
 fn setup(reason: String) -> ScaffoldError {
-    ScaffoldError::Setup { agent: "oracle".to_owned(), reason }
+    ScaffoldError::Setup {
+        agent: "oracle".to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -87,13 +103,19 @@ mod tests {
         let (report, root) = solve_with(Some("#!/bin/sh\necho mended > f; echo said\n")).await;
         assert_eq!(report.unwrap().end, AgentEnd::Completed);
         assert_eq!(fs_err::read_to_string(root.path().join("work/f")).unwrap(), "mended\n");
-        assert_eq!(fs_err::read_to_string(root.path().join("logs/oracle.log")).unwrap(), "said\n");
+        assert_eq!(
+            fs_err::read_to_string(root.path().join("logs/oracle.log")).unwrap(),
+            "said\n"
+        );
     }
 
     #[tokio::test]
     async fn a_failing_solution_says_how() {
         let (report, _root) = solve_with(Some("#!/bin/sh\necho no awk here >&2; exit 7\n")).await;
-        let end = AgentEnd::Failed { exit_code: Some(7), detail: "no awk here".to_owned() };
+        let end = AgentEnd::Failed {
+            exit_code: Some(7),
+            detail: "no awk here".to_owned(),
+        };
         assert_eq!(report.unwrap().end, end);
     }
 
@@ -101,6 +123,9 @@ mod tests {
     async fn a_task_without_a_solution_is_named() {
         let (report, _root) = solve_with(None).await;
         let error = report.unwrap_err().to_string();
-        assert!(error.contains("`org/broken` has no") && error.contains("solve.sh"), "{error}");
+        assert!(
+            error.contains("`org/broken` has no") && error.contains("solve.sh"),
+            "{error}"
+        );
     }
 }

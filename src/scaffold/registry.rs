@@ -52,7 +52,10 @@ pub fn by_name(section: &ScaffoldSection) -> Result<Arc<dyn Scaffold>, UnknownSc
         "oracle" => Ok(Arc::new(Oracle)),
         "nop" => Ok(Arc::new(Nop)),
         name if NOT_YET.contains(&name) => Err(UnknownScaffold::NotYet(name.to_owned())),
-        name => Err(UnknownScaffold::Unknown { name: name.to_owned(), nearest: nearest(name) }),
+        name => Err(UnknownScaffold::Unknown {
+            name: name.to_owned(),
+            nearest: nearest(name),
+        }),
     }
 }
 
@@ -71,11 +74,17 @@ mod tests {
     use super::*;
 
     fn section(name: &str) -> ScaffoldSection {
-        ScaffoldSection { name: name.to_owned(), ..ScaffoldSection::default() }
+        ScaffoldSection {
+            name: name.to_owned(),
+            ..ScaffoldSection::default()
+        }
     }
 
     fn refusal(name: &str) -> String {
-        by_name(&section(name)).err().map(|error| error.to_string()).unwrap_or_default()
+        by_name(&section(name))
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -89,6 +98,9 @@ mod tests {
     fn planned_agents_say_so_and_typos_get_the_nearest_name() {
         assert!(refusal("claude-code").contains("`claude-code` is not supported yet"));
         assert!(refusal("biultin").contains("did you mean `builtin`?"));
-        assert_eq!(refusal("zebra"), "there is no scaffold `zebra`; supported: builtin, oracle, nop");
+        assert_eq!(
+            refusal("zebra"),
+            "there is no scaffold `zebra`; supported: builtin, oracle, nop"
+        );
     }
 }

@@ -42,6 +42,12 @@ pub struct AgentReport {
 impl AgentReport {
     /// A run whose cost the scaffold did not see.
     pub fn uncounted(end: AgentEnd) -> Self {
-        Self { end, turns: 0, tool_calls: 0, model_s: 0.0, tool_s: 0.0 }
+        Self {
+            end,
+            turns: 0,
+            tool_calls: 0,
+            model_s: 0.0,
+            tool_s: 0.0,
+        }
     }
 }

@@ -45,8 +45,13 @@ pub(super) struct ScriptedModel {
 
 impl ScriptedModel {
     pub(super) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
-        let script = Arc::new(Script { replies: Mutex::new(replies.into_iter().collect()), ..Script::default() });
-        let app = Router::new().route("/sess/s/v1/chat/completions", post(play)).with_state(Arc::clone(&script));
+        let script = Arc::new(Script {
+            replies: Mutex::new(replies.into_iter().collect()),
+            ..Script::default()
+        });
+        let app = Router::new()
+            .route("/sess/s/v1/chat/completions", post(play))
+            .with_state(Arc::clone(&script));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/sess/s", listener.local_addr().unwrap());
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -107,9 +112,15 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
         fs_err::create_dir_all(folder).unwrap();
     }
     AgentJob {
-        task: Arc::new(Task { dir: task, id: "org/broken".to_owned() }),
+        task: Arc::new(Task {
+            dir: task,
+            id: "org/broken".to_owned(),
+        }),
         instruction: "  mend it\n".to_owned(),
-        sandbox: Arc::new(Folder { root: root.to_owned(), workdir }),
+        sandbox: Arc::new(Folder {
+            root: root.to_owned(),
+            workdir,
+        }),
         session_url: session_url.to_owned(),
         session_token: "secret".to_owned(),
         model: "policy".to_owned(),
@@ -133,8 +144,11 @@ impl Sandbox for Folder {
         let began = Instant::now();
         // `/solution` inside is a folder below the root here.
         let root = self.root.display().to_string();
-        let argv: Vec<String> =
-            request.argv.iter().map(|word| word.replace("/solution", &format!("{root}/solution"))).collect();
+        let argv: Vec<String> = request
+            .argv
+            .iter()
+            .map(|word| word.replace("/solution", &format!("{root}/solution")))
+            .collect();
         let child = tokio::process::Command::new(&argv[0])
             .args(&argv[1..])
             .envs(&request.env)
@@ -147,11 +161,21 @@ impl Sandbox for Folder {
             Ok(output) => {
                 let output = output.unwrap();
                 let text = [output.stdout, output.stderr].concat();
-                (output.status.code().unwrap(), String::from_utf8_lossy(&text).into_owned(), false)
+                (
+                    output.status.code().unwrap(),
+                    String::from_utf8_lossy(&text).into_owned(),
+                    false,
+                )
             }
             Err(_elapsed) => (124, String::new(), true),
         };
-        Ok(ExecOutput { exit_code, output, truncated: 0, timed_out, duration: began.elapsed() })
+        Ok(ExecOutput {
+            exit_code,
+            output,
+            truncated: 0,
+            timed_out,
+            duration: began.elapsed(),
+        })
     }
 
     async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
@@ -165,7 +189,10 @@ impl Sandbox for Folder {
     }
 
     async fn download(&self, from: &str, _to: &Path) -> Result<(), SandboxError> {
-        Err(SandboxError::NotFound { name: "folder".to_owned(), path: from.to_owned() })
+        Err(SandboxError::NotFound {
+            name: "folder".to_owned(),
+            path: from.to_owned(),
+        })
     }
 
     async fn end_processes(&self) -> Result<(), SandboxError> {

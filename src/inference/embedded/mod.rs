@@ -51,13 +51,22 @@ pub struct EmbeddedOptions {
 
 impl From<&EngineSection> for EmbeddedOptions {
     fn from(section: &EngineSection) -> Self {
-        Self { kv_memory: section.kv_memory.0, max_running: section.max_running as usize, ..Self::default() }
+        Self {
+            kv_memory: section.kv_memory.0,
+            max_running: section.max_running as usize,
+            ..Self::default()
+        }
     }
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> Self {
-        Self { kv_memory: 1 << 30, max_running: 64, max_waiting: 1024, pass_tokens: 512 }
+        Self {
+            kv_memory: 1 << 30,
+            max_running: 64,
+            max_waiting: 1024,
+            pass_tokens: 512,
+        }
     }
 }
 
@@ -90,7 +99,11 @@ impl EmbeddedEngine {
         }
         let shared = Arc::new(Shared::default());
         shared.set_version(version);
-        let bounds = Bounds { max_running: options.max_running, pass_tokens: options.pass_tokens, kv_capacity };
+        let bounds = Bounds {
+            max_running: options.max_running,
+            pass_tokens: options.pass_tokens,
+            kv_capacity,
+        };
         let model = DecodeModel::new(weights);
         let empty = model.new_cache();
         let scheduler = Scheduler::new(model, version, bounds, Arc::clone(&shared));
@@ -101,7 +114,15 @@ impl EmbeddedEngine {
             .map_err(|error| unavailable(format!("its thread could not be started: {error}")))?;
         let window = config.max_position_embeddings.min(kv_capacity);
         let places = options.max_running + options.max_waiting;
-        Ok(Self { commands, shared, config, empty, window, kv_capacity, places })
+        Ok(Self {
+            commands,
+            shared,
+            config,
+            empty,
+            window,
+            kv_capacity,
+            places,
+        })
     }
 
     /// Tokens of prompt and answer together at most.
@@ -118,7 +139,8 @@ impl EmbeddedEngine {
         let model = tokio::task::spawn_blocking(move || DecodeModel::new(&weights))
             .await
             .map_err(|error| unavailable(format!("the weights could not be laid out: {error}")))?;
-        self.ask("publish", ANSWER, |reply| Command::Publish(version, model, reply)).await
+        self.ask("publish", ANSWER, |reply| Command::Publish(version, model, reply))
+            .await
     }
 
     fn check_same_model(&self, found: &ModelConfig, path: &str) -> Result<(), EngineError> {
@@ -142,11 +164,17 @@ impl EmbeddedEngine {
             shape(found),
             shape(&self.config)
         );
-        Err(EngineError::Weights { path: path.to_owned(), reason })
+        Err(EngineError::Weights {
+            path: path.to_owned(),
+            reason,
+        })
     }
 
     async fn send(&self, command: Command) -> Result<(), EngineError> {
-        self.commands.send(command).await.map_err(|_| unavailable("its thread has ended".to_owned()))
+        self.commands
+            .send(command)
+            .await
+            .map_err(|_| unavailable("its thread has ended".to_owned()))
     }
 
     async fn ask(
@@ -170,11 +198,16 @@ impl EmbeddedEngine {
             return Err(EngineError::Invalid("the prompt is empty".to_owned()));
         }
         if prompt >= self.window {
-            return Err(EngineError::Window { prompt, window: self.window });
+            return Err(EngineError::Window {
+                prompt,
+                window: self.window,
+            });
         }
         if let Some(id) = request.prompt.iter().find(|id| **id as usize >= self.config.vocab_size) {
             let vocabulary = self.config.vocab_size;
-            return Err(EngineError::Invalid(format!("token {id} is not in the vocabulary of {vocabulary}")));
+            return Err(EngineError::Invalid(format!(
+                "token {id} is not in the vocabulary of {vocabulary}"
+            )));
         }
         if request.sampling.max_tokens == 0 {
             return Err(EngineError::Invalid("max_tokens is 0".to_owned()));
@@ -203,14 +236,21 @@ impl EmbeddedEngine {
 }
 
 fn unavailable(reason: String) -> EngineError {
-    EngineError::Unavailable { reason, retry_after: None }
+    EngineError::Unavailable {
+        reason,
+        retry_after: None,
+    }
 }
 
 fn sampler(sampling: &Sampling) -> Result<Sampler, EngineError> {
     let candidates = match sampling.top_k {
         -1 => 0,
         kept if kept > 0 => kept as usize,
-        other => return Err(EngineError::Invalid(format!("top_k is {other}, expected -1 or at least 1"))),
+        other => {
+            return Err(EngineError::Invalid(format!(
+                "top_k is {other}, expected -1 or at least 1"
+            )));
+        }
     };
     let knobs = lego_policy::Sampling {
         temperature: sampling.temperature,
@@ -242,7 +282,10 @@ impl Engine for EmbeddedEngine {
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let folder = weights.to_owned();
         let path = folder.display().to_string();
-        let failed = |reason: String| EngineError::Weights { path: path.clone(), reason };
+        let failed = |reason: String| EngineError::Weights {
+            path: path.clone(),
+            reason,
+        };
         let loaded = tokio::task::spawn_blocking(move || Weights::load(&folder))
             .await
             .map_err(|error| failed(error.to_string()))?

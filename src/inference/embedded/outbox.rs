@@ -25,7 +25,13 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn open() -> (Self, mpsc::Receiver<GenerationEvent>) {
         let (events, receiver) = mpsc::channel(CAPACITY);
-        (Self { events, pending: VecDeque::new() }, receiver)
+        (
+            Self {
+                events,
+                pending: VecDeque::new(),
+            },
+            receiver,
+        )
     }
 
     /// Whether the reader has gone away.
@@ -43,11 +49,19 @@ impl Outbox {
     /// Takes one token; `has_room` was asked.
     pub(super) fn push(&mut self, id: TokenId, logprob: f32, version: PolicyVersion) {
         match self.pending.back_mut() {
-            Some(TokenDelta { ids, logprobs: Some(logprobs), version: last }) if *last == version => {
+            Some(TokenDelta {
+                ids,
+                logprobs: Some(logprobs),
+                version: last,
+            }) if *last == version => {
                 ids.push(id);
                 logprobs.push(logprob);
             }
-            _ => self.pending.push_back(TokenDelta { ids: vec![id], logprobs: Some(vec![logprob]), version }),
+            _ => self.pending.push_back(TokenDelta {
+                ids: vec![id],
+                logprobs: Some(vec![logprob]),
+                version,
+            }),
         }
         self.flush();
     }
@@ -96,7 +110,11 @@ mod tests {
     }
 
     fn end() -> Finish {
-        Finish { reason: FinishReason::Stop, usage: EngineUsage::default(), error: None }
+        Finish {
+            reason: FinishReason::Stop,
+            usage: EngineUsage::default(),
+            error: None,
+        }
     }
 
     #[test]

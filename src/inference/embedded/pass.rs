@@ -43,7 +43,9 @@ impl Scheduler {
                 index += 1;
                 continue;
             }
-            let Some(mut sequence) = self.waiting.remove(index) else { return };
+            let Some(mut sequence) = self.waiting.remove(index) else {
+                return;
+            };
             // The last token is always fed: its logits are what the first sample needs.
             let reusable = sequence.tokens.len() - 1;
             if let Neighbour::Copy(source, shared) = neighbour {
@@ -137,7 +139,9 @@ impl Scheduler {
                 return true;
             }
         };
-        self.shared.computed_tokens.fetch_add(chunks.iter().sum::<usize>() as u64, Relaxed);
+        self.shared
+            .computed_tokens
+            .fetch_add(chunks.iter().sum::<usize>() as u64, Relaxed);
         let mut ended = Vec::new();
         let fed = (0..chunks.len()).filter(|&index| chunks[index] > 0);
         for (index, logits) in fed.zip(&logits) {

@@ -34,7 +34,11 @@ impl CachePool {
 
     /// How much of `wanted` the best entry holds.
     pub(super) fn longest(&self, wanted: &[TokenId]) -> usize {
-        self.entries.iter().map(|entry| common_prefix(&entry.tokens, wanted)).max().unwrap_or(0)
+        self.entries
+            .iter()
+            .map(|entry| common_prefix(&entry.tokens, wanted))
+            .max()
+            .unwrap_or(0)
     }
 
     /// A cache that holds as much of `wanted` as any does, and nothing else.
@@ -63,14 +67,25 @@ impl CachePool {
         if tokens.is_empty() {
             return;
         }
-        self.entries.retain(|entry| entry.session != session || !tokens.starts_with(&entry.tokens));
+        self.entries
+            .retain(|entry| entry.session != session || !tokens.starts_with(&entry.tokens));
         self.clock += 1;
-        self.entries.push(Entry { session, tokens, cache, used: self.clock });
+        self.entries.push(Entry {
+            session,
+            tokens,
+            cache,
+            used: self.clock,
+        });
     }
 
     /// Drops the entry that was used longest ago. `false`: there is none.
     pub(super) fn evict(&mut self) -> bool {
-        let oldest = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.used).map(|(index, _)| index);
+        let oldest = self
+            .entries
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, entry)| entry.used)
+            .map(|(index, _)| index);
         oldest.map(|index| self.entries.swap_remove(index)).is_some()
     }
 

@@ -125,7 +125,12 @@ impl Scheduler {
     }
 
     fn enqueue(&mut self, sequence: Sequence) {
-        if self.running.iter().chain(&self.waiting).any(|other| other.id == sequence.id) {
+        if self
+            .running
+            .iter()
+            .chain(&self.waiting)
+            .any(|other| other.id == sequence.id)
+        {
             let reason = format!("request id `{}` is in use", sequence.id);
             sequence.end(FinishReason::Error, Some(reason));
         } else {
@@ -189,7 +194,13 @@ impl Scheduler {
     fn end_drain(&mut self, reason: &str) {
         if let Flow::Draining(replies) = &mut self.flow {
             for reply in replies.drain(..) {
-                answer(reply, Err(EngineError::Unavailable { reason: reason.to_owned(), retry_after: None }));
+                answer(
+                    reply,
+                    Err(EngineError::Unavailable {
+                        reason: reason.to_owned(),
+                        retry_after: None,
+                    }),
+                );
             }
         }
     }

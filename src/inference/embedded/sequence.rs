@@ -45,7 +45,10 @@ impl Sequence {
     /// The next `chunk` tokens, for a pass of the model.
     pub(super) fn slot(&mut self, chunk: usize) -> Slot<'_> {
         let fed = self.cache.len();
-        Slot { cache: &mut self.cache, tokens: &self.tokens[fed..fed + chunk] }
+        Slot {
+            cache: &mut self.cache,
+            tokens: &self.tokens[fed..fed + chunk],
+        }
     }
 
     /// Samples one token from `logits`.
@@ -55,7 +58,10 @@ impl Sequence {
     pub(super) fn sample(&mut self, logits: &[f32], version: PolicyVersion) -> Result<Option<FinishReason>, String> {
         let sampled = self.sampler.sample(logits);
         if !sampled.logprob.is_finite() {
-            return Err(format!("log-prob {} of token {} under weights {version}", sampled.logprob, sampled.token));
+            return Err(format!(
+                "log-prob {} of token {} under weights {version}",
+                sampled.logprob, sampled.token
+            ));
         }
         self.tokens.push(sampled.token);
         self.outbox.push(sampled.token, sampled.logprob, version);

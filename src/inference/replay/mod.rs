@@ -50,7 +50,12 @@ impl ReplayEngine {
     /// Plays `recording`.
     pub fn new(recording: Recording, render: RenderTurn) -> Self {
         let (paused, _) = watch::channel(false);
-        Self { recording, render, paused, state: Arc::default() }
+        Self {
+            recording,
+            render,
+            paused,
+            state: Arc::default(),
+        }
     }
 
     fn answer(&self, request: &GenerateRequest) -> Result<(Vec<TokenId>, FinishReason), EngineError> {
@@ -73,7 +78,11 @@ impl ReplayEngine {
             return Err(missing("it renders to no tokens".to_owned()));
         }
         let budget = request.sampling.max_tokens as usize;
-        let reason = if ids.len() > budget { FinishReason::Length } else { FinishReason::Stop };
+        let reason = if ids.len() > budget {
+            FinishReason::Length
+        } else {
+            FinishReason::Stop
+        };
         ids.truncate(budget);
         Ok((ids, reason))
     }
@@ -87,7 +96,12 @@ impl Engine for ReplayEngine {
         }
         let (ids, reason) = self.answer(&request)?;
         let (events, receiver) = mpsc::channel(2);
-        let play = Play { ids, reason, prompt: request.prompt.len() as u32, events };
+        let play = Play {
+            ids,
+            reason,
+            prompt: request.prompt.len() as u32,
+            events,
+        };
         let mut paused = self.paused.subscribe();
         if *paused.borrow_and_update() {
             let cancel = CancellationToken::new();
@@ -138,7 +152,10 @@ impl Engine for ReplayEngine {
 
     fn load(&self) -> EngineLoad {
         let state = locked(&self.state);
-        EngineLoad { waiting: state.waiting.len() as u32, ..state.load }
+        EngineLoad {
+            waiting: state.waiting.len() as u32,
+            ..state.load
+        }
     }
 
     fn gives_logprobs(&self) -> bool {
@@ -156,12 +173,20 @@ struct Play {
 
 impl Play {
     fn aborted(self) -> Self {
-        Self { ids: Vec::new(), reason: FinishReason::Abort, ..self }
+        Self {
+            ids: Vec::new(),
+            reason: FinishReason::Abort,
+            ..self
+        }
     }
 
     /// Sends everything: the channel has room for it, and a reader that is gone wants nothing.
     fn now(self, state: &Mutex<State>) {
-        let usage = EngineUsage { prompt: self.prompt, cached: 0, completion: self.ids.len() as u32 };
+        let usage = EngineUsage {
+            prompt: self.prompt,
+            cached: 0,
+            completion: self.ids.len() as u32,
+        };
         let version = {
             let mut state = locked(state);
             state.load.prompt_tokens += u64::from(usage.prompt);
@@ -169,10 +194,18 @@ impl Play {
             state.version
         };
         if !self.ids.is_empty() {
-            let delta = TokenDelta { ids: self.ids, logprobs: None, version };
+            let delta = TokenDelta {
+                ids: self.ids,
+                logprobs: None,
+                version,
+            };
             let _ = self.events.try_send(GenerationEvent::Tokens(delta));
         }
-        let finish = Finish { reason: self.reason, usage, error: None };
+        let finish = Finish {
+            reason: self.reason,
+            usage,
+            error: None,
+        };
         let _ = self.events.try_send(GenerationEvent::Finished(finish));
     }
 }

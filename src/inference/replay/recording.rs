@@ -69,11 +69,14 @@ pub enum RecordingError {
     Empty(PathBuf),
 }
 
+/// The number an episode is recorded under, if any, and its turns.
+type NumberedEpisode = (Option<u32>, Arc<[RecordedTurn]>);
+
 /// All recorded episodes, by task.
 #[derive(Debug)]
 pub struct Recording {
     file: PathBuf,
-    episodes: HashMap<String, Vec<(Option<u32>, Arc<[RecordedTurn]>)>>,
+    episodes: HashMap<String, Vec<NumberedEpisode>>,
 }
 
 impl Recording {
@@ -82,13 +85,18 @@ impl Recording {
     /// # Errors
     /// Naming file and line: not an episode, or an episode number twice for one task.
     pub fn load(file: &Path) -> Result<Self, RecordingError> {
-        let text = fs_err::read_to_string(file)
-            .map_err(|source| RecordingError::Read { file: file.to_owned(), source })?;
+        let text = fs_err::read_to_string(file).map_err(|source| RecordingError::Read {
+            file: file.to_owned(),
+            source,
+        })?;
         Self::parse(file, &text)
     }
 
     fn parse(file: &Path, text: &str) -> Result<Self, RecordingError> {
-        let mut recording = Self { file: file.to_owned(), episodes: HashMap::new() };
+        let mut recording = Self {
+            file: file.to_owned(),
+            episodes: HashMap::new(),
+        };
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             recording.add(line).map_err(|reason| RecordingError::Line {
                 file: file.to_owned(),
@@ -109,7 +117,10 @@ impl Recording {
         }
         let known = self.episodes.entry(episode.instance_id).or_default();
         if episode.episode.is_some() && known.iter().any(|(number, _)| *number == episode.episode) {
-            return Err(format!("episode {} of this task is recorded twice", episode.episode.unwrap_or_default()));
+            return Err(format!(
+                "episode {} of this task is recorded twice",
+                episode.episode.unwrap_or_default()
+            ));
         }
         known.push((episode.episode, episode.turns.into()));
         Ok(())
@@ -161,7 +172,10 @@ mod tests {
         .unwrap();
         assert_eq!([0, 1, 2].map(|i| says(&recording, "a", i)), ["one", "two", "one"]);
         assert_eq!([0, 5, 2].map(|i| says(&recording, "b", i)), ["", "five", "five"]);
-        assert_eq!(recording.episode("b", 0).unwrap()[0].tool_calls[0].arguments["command"], "ls");
+        assert_eq!(
+            recording.episode("b", 0).unwrap()[0].tool_calls[0].arguments["command"],
+            "ls"
+        );
         assert!(recording.episode("c", 0).is_none());
         assert_eq!(recording.tasks(), 2);
     }

@@ -18,7 +18,13 @@ fn engine() -> ReplayEngine {
         if turn.content == "c" {
             return Err("no such letter".to_owned());
         }
-        Ok(turn.content.bytes().map(u32::from).chain(turn.tool_calls.iter().map(|_| 1000)).chain([2]).collect())
+        Ok(turn
+            .content
+            .bytes()
+            .map(u32::from)
+            .chain(turn.tool_calls.iter().map(|_| 1000))
+            .chain([2])
+            .collect())
     });
     ReplayEngine::new(Recording::load(file.path()).unwrap(), render)
 }
@@ -36,14 +42,22 @@ fn request(task: &str, episode_index: u32, turn: u32) -> GenerateRequest {
             stop_token_ids: vec![2],
             seed: 0,
         },
-        origin: RequestOrigin { task_id: task.to_owned(), episode_index, turn },
+        origin: RequestOrigin {
+            task_id: task.to_owned(),
+            episode_index,
+            turn,
+        },
     }
 }
 
 async fn drain(mut generation: Generation) -> (Vec<TokenId>, Finish) {
     let mut ids = Vec::new();
     loop {
-        match tokio::time::timeout(Duration::from_secs(5), generation.events.recv()).await.unwrap().unwrap() {
+        match tokio::time::timeout(Duration::from_secs(5), generation.events.recv())
+            .await
+            .unwrap()
+            .unwrap()
+        {
             GenerationEvent::Tokens(delta) => {
                 assert_eq!(delta.logprobs, None);
                 ids.extend(delta.ids);
@@ -62,7 +76,14 @@ async fn the_origin_chooses_the_answer() {
     let (ids, finish) = drain(engine.generate(request("fix", 0, 0)).await.unwrap()).await;
     assert_eq!(ids, [97, 98, 1000, 2]);
     assert_eq!(finish.reason, FinishReason::Stop);
-    assert_eq!(finish.usage, EngineUsage { prompt: 3, cached: 0, completion: 4 });
+    assert_eq!(
+        finish.usage,
+        EngineUsage {
+            prompt: 3,
+            cached: 0,
+            completion: 4
+        }
+    );
     let (ids, _) = drain(engine.generate(request("fix", 3, 0)).await.unwrap()).await;
     assert_eq!(ids, [122, 2]);
     assert_eq!(engine.load().sampled_tokens, 6);
@@ -77,7 +98,11 @@ async fn what_is_not_recorded_is_named() {
         ("fix", 1, 1, "task `fix`, turn 1: the recorded episode has 1 turns"),
         ("fix", 0, 1, "task `fix`, turn 1: it cannot be rendered: no such letter"),
     ] {
-        let error = engine.generate(request(task, episode, turn)).await.unwrap_err().to_string();
+        let error = engine
+            .generate(request(task, episode, turn))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected) && error.contains(".jsonl"), "{error}");
     }
 }

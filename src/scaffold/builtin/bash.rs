@@ -36,7 +36,9 @@ impl BashTool<'_> {
     async fn run(&self, command: String) -> Result<String, SandboxError> {
         let mut request = ExecRequest::shell(command);
         request.env.clone_from(self.env);
-        request.timeout = self.timeout.min(self.deadline.saturating_duration_since(Instant::now()));
+        request.timeout = self
+            .timeout
+            .min(self.deadline.saturating_duration_since(Instant::now()));
         let bound = request.timeout;
         match tokio::time::timeout(bound + GRACE, self.sandbox.exec(request)).await {
             Ok(output) => Ok(render(&output?, bound)),
@@ -51,7 +53,10 @@ impl BashTool<'_> {
 /// The command that a call asks for, or what the model is told instead.
 fn command(call: &ToolCall) -> Result<String, String> {
     if call.name != "bash" {
-        return Err(format!("error: there is no tool `{}`; the only tool is `bash`", call.name));
+        return Err(format!(
+            "error: there is no tool `{}`; the only tool is `bash`",
+            call.name
+        ));
     }
     let arguments: Cow<'_, Value> = match &call.arguments {
         Value::String(text) => Cow::Owned(
@@ -68,17 +73,19 @@ fn command(call: &ToolCall) -> Result<String, String> {
 
 /// What the model reads of a command.
 fn render(output: &ExecOutput, bound: Duration) -> String {
-    let mut text = cut(output.output.trim_end(), output.truncated);
-    if text.is_empty() {
-        text.push_str("(no output)");
-    }
-    if output.timed_out {
-        text.push_str(&format!("\n[stopped after {} s]", bound.as_secs()));
-    }
-    if output.exit_code != 0 {
-        text.push_str(&format!("\n[exit {}]", output.exit_code));
-    }
-    text
+    let text = cut(output.output.trim_end(), output.truncated);
+    let text = if text.is_empty() { "(no output)" } else { &text };
+    let stopped = if output.timed_out {
+        format!("\n[stopped after {} s]", bound.as_secs())
+    } else {
+        String::new()
+    };
+    let exit = if output.exit_code == 0 {
+        String::new()
+    } else {
+        format!("\n[exit {}]", output.exit_code)
+    };
+    format!("{text}{stopped}{exit}")
 }
 
 /// The first and the last half of `OUTPUT_CHARS`; `missing` is what the sandbox has left out already.
@@ -111,7 +118,11 @@ mod tests {
     }
 
     fn call(name: &str, arguments: Value) -> ToolCall {
-        ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments }
+        ToolCall {
+            id: "c".to_owned(),
+            name: name.to_owned(),
+            arguments,
+        }
     }
 
     #[test]
@@ -127,13 +138,19 @@ mod tests {
     fn long_output_keeps_its_ends() {
         let text = format!("{}{}{}", "é".repeat(1000), "m".repeat(5), "z".repeat(1000));
         let rendered = render(&output(&text, 0), Duration::ZERO);
-        assert_eq!(rendered, format!("{}\n[… 5 characters left out]\n{}", "é".repeat(1000), "z".repeat(1000)));
+        assert_eq!(
+            rendered,
+            format!("{}\n[… 5 characters left out]\n{}", "é".repeat(1000), "z".repeat(1000))
+        );
         assert_eq!(cut(&"a".repeat(2000), 0).len(), 2000);
     }
 
     #[test]
     fn arguments_come_as_text_or_as_an_object() {
-        assert_eq!(command(&call("bash", json!("{\"command\": \"ls\"}"))).as_deref(), Ok("ls"));
+        assert_eq!(
+            command(&call("bash", json!("{\"command\": \"ls\"}"))).as_deref(),
+            Ok("ls")
+        );
         assert_eq!(command(&call("bash", json!({"command": "ls"}))).as_deref(), Ok("ls"));
     }
 

@@ -60,11 +60,21 @@ enum Attempt {
 
 impl ChatClient {
     pub(super) fn new(session_url: &str, token: &str, limits: BuiltinLimits) -> Result<Self, ScaffoldError> {
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build().map_err(|error| {
-            ScaffoldError::Setup { agent: "builtin".to_owned(), reason: format!("no HTTP client: {error}") }
-        })?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT)
+            .build()
+            .map_err(|error| ScaffoldError::Setup {
+                agent: "builtin".to_owned(),
+                reason: format!("no HTTP client: {error}"),
+            })?;
         let url = format!("{}/v1/chat/completions", session_url.trim_end_matches('/'));
-        Ok(Self { http, url, token: token.to_owned(), limits })
+        Ok(Self {
+            http,
+            url,
+            token: token.to_owned(),
+            limits,
+        })
     }
 
     /// Asks for one answer. The caller bounds the time.
@@ -76,7 +86,10 @@ impl ChatClient {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Final(failure)) => return Err(failure),
                 Err(Attempt::Again { reason, .. }) if attempt >= self.limits.model_attempts => {
-                    return Err(ChatFailure::Endpoint(format!("{reason} ({attempt} tries of {})", self.url)));
+                    return Err(ChatFailure::Endpoint(format!(
+                        "{reason} ({attempt} tries of {})",
+                        self.url
+                    )));
                 }
                 Err(Attempt::Again { reason, pause }) => {
                     tracing::debug!(url = self.url, attempt, reason, "model call failed, trying again");
@@ -89,7 +102,10 @@ impl ChatClient {
     }
 
     async fn attempt(&self, request: &Value) -> Result<ChatAnswer, Attempt> {
-        let again = |error: reqwest::Error| Attempt::Again { reason: chain(&error), pause: None };
+        let again = |error: reqwest::Error| Attempt::Again {
+            reason: chain(&error),
+            pause: None,
+        };
         let sent = self.http.post(&self.url).bearer_auth(&self.token).json(request).send();
         let response = sent.await.map_err(again)?;
         let status = response.status();
@@ -107,29 +123,41 @@ impl ChatClient {
     }
 }
 
+/// An error and its causes, since the first line alone does not say what failed.
 fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
+    let first: &dyn std::error::Error = error;
+    let causes = std::iter::successors(Some(first), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn read_answer(body: &str) -> Result<ChatAnswer, String> {
     let mut answer: Value = serde_json::from_str(body).map_err(|error| format!("the answer is not JSON: {error}"))?;
-    let choice = answer.pointer_mut("/choices/0").ok_or("the answer has no choices[0]")?.take();
+    let choice = answer
+        .pointer_mut("/choices/0")
+        .ok_or("the answer has no choices[0]")?
+        .take();
     let cut = choice.get("finish_reason").and_then(Value::as_str) == Some("length");
     let message = choice.get("message").filter(|message| message.is_object());
     let message = message.ok_or("the answer has no choices[0].message")?.clone();
-    let calls = message.get("tool_calls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let calls = message
+        .get("tool_calls")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
     let tool_calls = calls.iter().map(read_call).collect();
-    Ok(ChatAnswer { message, tool_calls, cut })
+    Ok(ChatAnswer {
+        message,
+        tool_calls,
+        cut,
+    })
 }
 
 fn read_call(call: &Value) -> ToolCall {
-    let text = |pointer: &str| call.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |pointer: &str| {
+        call.pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     ToolCall {
         id: text("/id"),
         name: text("/function/name"),
@@ -140,15 +168,17 @@ fn read_call(call: &Value) -> ToolCall {
 /// Sorts a refusal. The error body is OpenAI's: `{"error": {"message", "type", "code"}}`.
 fn read_error(status: StatusCode, body: &str, pause: Option<Duration>) -> Attempt {
     let parsed: Option<Value> = serde_json::from_str(body).ok();
-    let field = |name: &str| parsed.as_ref().and_then(|body| body.pointer(&format!("/error/{name}"))?.as_str());
+    let field = |name: &str| {
+        parsed
+            .as_ref()
+            .and_then(|body| body.pointer(&format!("/error/{name}"))?.as_str())
+    };
     let code = field("code").or_else(|| field("type")).unwrap_or_default();
     let message = field("message").unwrap_or(body);
     let reason = format!("{status}: {message}");
     match (status, code) {
         (_, "context_length_exceeded") => Attempt::Final(ChatFailure::Overlong),
-        (_, "turn_cap_reached" | "max_turns_reached" | "turn_limit_exceeded") => {
-            Attempt::Final(ChatFailure::TurnCap)
-        }
+        (_, "turn_cap") => Attempt::Final(ChatFailure::TurnCap),
         (StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS, _) => {
             Attempt::Again { reason, pause }
         }

@@ -5,9 +5,9 @@
 
 mod bash;
 mod chat;
-mod transcript;
 #[cfg(test)]
 mod tests;
+mod transcript;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,11 @@ pub struct BuiltinLimits {
 
 impl Default for BuiltinLimits {
     fn default() -> Self {
-        Self { command: Duration::from_mins(1), model_attempts: 5, model_backoff: Duration::from_millis(250) }
+        Self {
+            command: Duration::from_mins(1),
+            model_attempts: 5,
+            model_backoff: Duration::from_millis(250),
+        }
     }
 }
 
@@ -111,11 +115,22 @@ struct Episode<'a> {
 impl<'a> Episode<'a> {
     fn begin(builtin: &'a Builtin, job: &'a AgentJob) -> Result<Self, ScaffoldError> {
         let deadline = Instant::now() + job.timeout;
-        let bash =
-            BashTool { sandbox: job.sandbox.as_ref(), env: &builtin.env, timeout: builtin.limits.command, deadline };
+        let bash = BashTool {
+            sandbox: job.sandbox.as_ref(),
+            env: &builtin.env,
+            timeout: builtin.limits.command,
+            deadline,
+        };
         let chat = ChatClient::new(&job.session_url, &job.session_token, builtin.limits)?;
         let transcript = Transcript::create(&job.logs().join("trajectory.jsonl"))?;
-        Ok(Self { job, chat, bash, transcript, messages: Vec::new(), deadline })
+        Ok(Self {
+            job,
+            chat,
+            bash,
+            transcript,
+            messages: Vec::new(),
+            deadline,
+        })
     }
 
     fn push(&mut self, message: Value) -> Result<(), ScaffoldError> {

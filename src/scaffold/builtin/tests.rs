@@ -12,8 +12,11 @@ fn done() -> Reply {
 }
 
 fn quick() -> Builtin {
-    let limits =
-        BuiltinLimits { command: Duration::from_secs(5), model_attempts: 3, model_backoff: Duration::from_millis(2) };
+    let limits = BuiltinLimits {
+        command: Duration::from_secs(5),
+        model_attempts: 3,
+        model_backoff: Duration::from_millis(2),
+    };
     Builtin::with_limits(no_env(), limits)
 }
 
@@ -35,10 +38,16 @@ async fn play_with(
 
 #[tokio::test]
 async fn commands_run_in_order_and_their_results_go_back() {
-    let (report, requests, root) =
-        play(vec![Reply::Message(bash_calls(&["echo a > f; echo made", "cat f; exit 3"])), done()]).await;
+    let (report, requests, root) = play(vec![
+        Reply::Message(bash_calls(&["echo a > f; echo made", "cat f; exit 3"])),
+        done(),
+    ])
+    .await;
     let report = report.unwrap();
-    assert_eq!((report.end, report.turns, report.tool_calls), (AgentEnd::Completed, 2, 2));
+    assert_eq!(
+        (report.end, report.turns, report.tool_calls),
+        (AgentEnd::Completed, 2, 2)
+    );
     assert!(report.tool_s > 0.0 && report.model_s > 0.0);
     assert_eq!(fs_err::read_to_string(root.path().join("work/f")).unwrap(), "a\n");
 
@@ -51,8 +60,14 @@ async fn commands_run_in_order_and_their_results_go_back() {
     );
     let second = requests[1]["messages"].as_array().unwrap();
     assert_eq!(second[2], bash_calls(&["echo a > f; echo made", "cat f; exit 3"]));
-    assert_eq!(second[3], json!({"role": "tool", "tool_call_id": "c0", "content": "made"}));
-    assert_eq!(second[4], json!({"role": "tool", "tool_call_id": "c1", "content": "a\n[exit 3]"}));
+    assert_eq!(
+        second[3],
+        json!({"role": "tool", "tool_call_id": "c0", "content": "made"})
+    );
+    assert_eq!(
+        second[4],
+        json!({"role": "tool", "tool_call_id": "c1", "content": "a\n[exit 3]"})
+    );
 }
 
 #[tokio::test]
@@ -103,9 +118,20 @@ async fn a_full_window_and_a_cut_answer_are_overlong() {
 }
 
 #[tokio::test]
+async fn the_sessions_own_turn_cap_ends_like_ours() {
+    let (report, requests, _) = play(vec![Reply::Refuse(429, "turn_cap")]).await;
+    assert_eq!(report.unwrap().end, AgentEnd::MaxTurns);
+    assert_eq!(requests.len(), 1);
+}
+
+#[tokio::test]
 async fn passing_failures_are_tried_again_and_lasting_ones_are_not_the_agents() {
-    let (report, requests, _) =
-        play(vec![Reply::Refuse(503, "unavailable"), Reply::Refuse(500, "bug"), done()]).await;
+    let (report, requests, _) = play(vec![
+        Reply::Refuse(503, "unavailable"),
+        Reply::Refuse(500, "bug"),
+        done(),
+    ])
+    .await;
     assert_eq!(report.unwrap().end, AgentEnd::Completed);
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[0], requests[2]);
@@ -122,7 +148,10 @@ async fn passing_failures_are_tried_again_and_lasting_ones_are_not_the_agents() 
 #[tokio::test]
 async fn no_server_is_a_failure_of_the_endpoint() {
     let root = tempfile::tempdir().unwrap();
-    let error = quick().run(job(root.path(), "http://127.0.0.1:1/sess/s")).await.unwrap_err();
+    let error = quick()
+        .run(job(root.path(), "http://127.0.0.1:1/sess/s"))
+        .await
+        .unwrap_err();
     assert!(matches!(error, ScaffoldError::Model(_)), "{error}");
     let log = fs_err::read_to_string(root.path().join("logs/trajectory.jsonl")).unwrap();
     assert!(log.lines().last().unwrap().contains("\"error\""));
@@ -130,8 +159,7 @@ async fn no_server_is_a_failure_of_the_endpoint() {
 
 #[tokio::test]
 async fn time_ends_a_waiting_call_and_a_running_command() {
-    let (report, _, _) =
-        play_with(vec![Reply::Silence], |job| job.timeout = Duration::from_millis(100)).await;
+    let (report, _, _) = play_with(vec![Reply::Silence], |job| job.timeout = Duration::from_millis(100)).await;
     assert_eq!(report.unwrap().end, AgentEnd::Timeout);
 
     let began = Instant::now();
@@ -146,10 +174,19 @@ async fn time_ends_a_waiting_call_and_a_running_command() {
 async fn one_slow_command_does_not_end_the_episode() {
     let root = tempfile::tempdir().unwrap();
     let model = ScriptedModel::start([Reply::Message(bash_calls(&["sleep 30"])), done()]).await;
-    let limits = BuiltinLimits { command: Duration::from_millis(100), ..BuiltinLimits::default() };
-    let report = Builtin::with_limits(no_env(), limits).run(job(root.path(), &model.url)).await.unwrap();
+    let limits = BuiltinLimits {
+        command: Duration::from_millis(100),
+        ..BuiltinLimits::default()
+    };
+    let report = Builtin::with_limits(no_env(), limits)
+        .run(job(root.path(), &model.url))
+        .await
+        .unwrap();
     assert_eq!(report.end, AgentEnd::Completed);
-    let told = model.requests()[1]["messages"][3]["content"].as_str().unwrap().to_owned();
+    let told = model.requests()[1]["messages"][3]["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(told.ends_with("[exit 124]"), "{told}");
 }
 

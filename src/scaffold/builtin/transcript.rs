@@ -19,7 +19,10 @@ pub(super) struct Transcript {
 impl Transcript {
     pub(super) fn create(path: &Path) -> Result<Self, ScaffoldError> {
         let file = fs_err::File::create(path).map_err(|error| failed(&error))?;
-        Ok(Self { file, began: Instant::now() })
+        Ok(Self {
+            file,
+            began: Instant::now(),
+        })
     }
 
     pub(super) fn message(&mut self, message: &Value) -> Result<(), ScaffoldError> {
@@ -44,5 +47,8 @@ impl Transcript {
 }
 
 fn failed(error: &std::io::Error) -> ScaffoldError {
-    ScaffoldError::Setup { agent: "builtin".to_owned(), reason: format!("its log could not be written: {error}") }
+    ScaffoldError::Setup {
+        agent: "builtin".to_owned(),
+        reason: format!("its log could not be written: {error}"),
+    }
 }

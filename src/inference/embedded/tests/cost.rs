@@ -13,7 +13,10 @@ async fn a_turn_of_a_long_session_costs_its_delta() {
         assert_eq!(answer.finish.usage.cached, held, "turn {turn}");
         // Fed are the delta, the last answer's last token, and all sampled tokens but the last.
         let fed = history.len() as u64 - u64::from(held) + 4;
-        until("counted", || engine.load().computed_tokens == before.computed_tokens + fed).await;
+        until("counted", || {
+            engine.load().computed_tokens == before.computed_tokens + fed
+        })
+        .await;
         assert!(turn == 0 || fed == 6 + 1 + 4);
         history.extend(answer.ids);
         held = history.len() as u32 - 1;
@@ -50,12 +53,19 @@ async fn an_identical_prompt_costs_one_token() {
 
 #[tokio::test]
 async fn a_group_computes_its_prompt_once() {
-    let engine = start(&EmbeddedOptions { pass_tokens: 20, ..EmbeddedOptions::default() });
+    let engine = start(&EmbeddedOptions {
+        pass_tokens: 20,
+        ..EmbeddedOptions::default()
+    });
     let group = (0..8).map(|i| ask(&engine, request(&format!("member{i}"), &prompt(1, 100), 3)));
     let answers = futures_util::future::join_all(group).await;
     let cached: u32 = answers.iter().map(|answer| answer.finish.usage.cached).sum();
     assert_eq!(cached, 7 * 99);
-    let alone = ask(&start(&EmbeddedOptions::default()), request("member7", &prompt(1, 100), 3)).await;
+    let alone = ask(
+        &start(&EmbeddedOptions::default()),
+        request("member7", &prompt(1, 100), 3),
+    )
+    .await;
     assert_eq!(answers[7].sampled(), alone.sampled());
 }
 
@@ -65,5 +75,8 @@ async fn a_side_conversation_leaves_the_main_one_cached() {
     let main = ask(&engine, request("s/main", &prompt(1, 80), 5)).await;
     ask(&engine, request("s/side", &[prompt(1, 10), prompt(9, 30)].concat(), 5)).await;
     let history = [prompt(1, 80), main.ids, prompt(2, 4)].concat();
-    assert_eq!(ask(&engine, request("s/main2", &history, 5)).await.finish.usage.cached, 84);
+    assert_eq!(
+        ask(&engine, request("s/main2", &history, 5)).await.finish.usage.cached,
+        84
+    );
 }

@@ -33,19 +33,27 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// What the same request samples alone under one set of weights.
 async fn alone(engines: &mut HashMap<u64, EmbeddedEngine>, seed: u64, request: GenerateRequest) -> Answer {
-    let engine = engines.entry(seed).or_insert_with(|| {
-        EmbeddedEngine::start(&weights(seed), version(0), &EmbeddedOptions::default()).unwrap()
-    });
+    let engine = engines
+        .entry(seed)
+        .or_insert_with(|| EmbeddedEngine::start(&weights(seed), version(0), &EmbeddedOptions::default()).unwrap());
     ask(engine, request).await
 }
 
 async fn play(acts: Vec<Act>) {
-    let options = EmbeddedOptions { max_running: 3, pass_tokens: 16, ..EmbeddedOptions::default() };
-    let engine = start_with_capacity(120, options);
+    let options = EmbeddedOptions {
+        max_running: 3,
+        pass_tokens: 16,
+        ..EmbeddedOptions::default()
+    };
+    let engine = start_with_capacity(120, &options);
     let (mut asked, mut live, mut served) = (Vec::new(), Vec::new(), vec![1]);
     for act in acts {
         match act {
-            Act::Ask { session, length, budget } => {
+            Act::Ask {
+                session,
+                length,
+                budget,
+            } => {
                 let id = format!("s{session}/{}", asked.len());
                 let request = request(&id, &prompt(u32::from(session), length), budget);
                 live.push(Some((asked.len(), engine.generate(request.clone()).await.unwrap())));
@@ -58,7 +66,10 @@ async fn play(acts: Vec<Act>) {
             Act::Resume => engine.resume().await.unwrap(),
             Act::Publish(seed) => {
                 served.push(seed);
-                engine.publish_weights(version(served.len() as u64 - 1), weights(seed)).await.unwrap();
+                engine
+                    .publish_weights(version(served.len() as u64 - 1), weights(seed))
+                    .await
+                    .unwrap();
             }
         }
         assert!(engine.load().kv_used <= 120, "{:?}", engine.load());

@@ -41,7 +41,13 @@ fn weights(seed: u64) -> Weights {
         .map(|(name, tensor)| {
             let factor = if tensor.shape.len() > 1 { 8.0 } else { 1.0 };
             let data: Arc<[f32]> = tensor.data.iter().map(|value| value * factor).collect();
-            (name.to_owned(), HostTensor { shape: tensor.shape.clone(), data })
+            (
+                name.to_owned(),
+                HostTensor {
+                    shape: tensor.shape.clone(),
+                    data,
+                },
+            )
         })
         .collect();
     Weights::from_tensors(config(), tensors).unwrap()
@@ -56,13 +62,18 @@ fn start(options: &EmbeddedOptions) -> EmbeddedEngine {
 }
 
 /// An engine whose cache holds `tokens`.
-fn start_with_capacity(tokens: usize, options: EmbeddedOptions) -> EmbeddedEngine {
-    start(&EmbeddedOptions { kv_memory: (tokens * config().kv_bytes_per_token()) as u64, ..options })
+fn start_with_capacity(tokens: usize, options: &EmbeddedOptions) -> EmbeddedEngine {
+    start(&EmbeddedOptions {
+        kv_memory: (tokens * config().kv_bytes_per_token()) as u64,
+        ..options.clone()
+    })
 }
 
 /// A prompt that differs with `salt` from its first token on.
 fn prompt(salt: u32, length: usize) -> Vec<TokenId> {
-    (0..length as u32).map(|i| (salt * 7 + i * (salt + 3) + i * i) % VOCABULARY as u32).collect()
+    (0..length as u32)
+        .map(|i| (salt * 7 + i * (salt + 3) + i * i) % VOCABULARY as u32)
+        .collect()
 }
 
 fn request(id: &str, prompt: &[TokenId], max_tokens: u32) -> GenerateRequest {
@@ -94,12 +105,17 @@ struct Answer {
 impl Answer {
     /// What must not depend on who else was served.
     fn sampled(&self) -> (Vec<TokenId>, Vec<u32>) {
-        (self.ids.clone(), self.logprobs.iter().map(|value| value.to_bits()).collect())
+        (
+            self.ids.clone(),
+            self.logprobs.iter().map(|value| value.to_bits()).collect(),
+        )
     }
 }
 
 async fn next(generation: &mut Generation) -> Option<GenerationEvent> {
-    tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await.expect("an event within 20 s")
+    tokio::time::timeout(Duration::from_secs(20), generation.events.recv())
+        .await
+        .expect("an event within 20 s")
 }
 
 async fn drain(mut generation: Generation) -> Answer {
@@ -116,7 +132,12 @@ async fn drain(mut generation: Generation) -> Answer {
             GenerationEvent::Finished(finish) => {
                 assert!(next(&mut generation).await.is_none());
                 assert_eq!(finish.usage.completion as usize, ids.len());
-                return Answer { ids, logprobs, versions, finish };
+                return Answer {
+                    ids,
+                    logprobs,
+                    versions,
+                    finish,
+                };
             }
         }
     }

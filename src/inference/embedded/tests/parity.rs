@@ -6,7 +6,9 @@ use super::*;
 use crate::trajectory::FinishReason;
 
 fn requests() -> Vec<GenerateRequest> {
-    (0..7).map(|i| request(&format!("s{i}"), &prompt(i, 3 + 29 * i as usize), 12 + 5 * i)).collect()
+    (0..7)
+        .map(|i| request(&format!("s{i}"), &prompt(i, 3 + 29 * i as usize), 12 + 5 * i))
+        .collect()
 }
 
 #[tokio::test]
@@ -15,7 +17,10 @@ async fn batched_is_alone_bit_for_bit() {
     for request in requests() {
         alone.push(ask(&start(&EmbeddedOptions::default()), request).await.sampled());
     }
-    let engine = start(&EmbeddedOptions { pass_tokens: 17, ..EmbeddedOptions::default() });
+    let engine = start(&EmbeddedOptions {
+        pass_tokens: 17,
+        ..EmbeddedOptions::default()
+    });
     let together = futures_util::future::join_all(requests().into_iter().map(|request| ask(&engine, request))).await;
     let together: Vec<_> = together.iter().map(Answer::sampled).collect();
     assert_eq!(together, alone);
@@ -29,7 +34,10 @@ async fn log_probs_are_the_trainers() {
         let answer = ask(&start(&EmbeddedOptions::default()), wanted).await;
         let tokens = [prompt(5, 40), answer.ids.clone()].concat();
         let trainer = Trainer::new(weights(1), Device::Cpu, AdamW::default()).unwrap();
-        let sequence = Sequence { tokens: &tokens, loss_start: 40 };
+        let sequence = Sequence {
+            tokens: &tokens,
+            loss_start: 40,
+        };
         let theirs = trainer.log_probs(&[sequence], temperature, 4096).unwrap();
         assert_eq!(theirs[0].logprobs.len(), answer.logprobs.len());
         for (ours, theirs) in answer.logprobs.iter().zip(&theirs[0].logprobs) {

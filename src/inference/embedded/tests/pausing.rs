@@ -47,7 +47,10 @@ async fn keep_stands_still_and_goes_on() {
 
 #[tokio::test]
 async fn wait_lets_the_running_end_and_the_waiting_wait() {
-    let engine = start(&EmbeddedOptions { max_running: 1, ..EmbeddedOptions::default() });
+    let engine = start(&EmbeddedOptions {
+        max_running: 1,
+        ..EmbeddedOptions::default()
+    });
     let running = begun(&engine, "a", 200).await;
     let waiting = engine.generate(request("b", &prompt(2, 20), 10)).await.unwrap();
     engine.pause(PauseMode::Wait).await.unwrap();
@@ -96,7 +99,16 @@ async fn a_publish_in_mid_generation_is_seen_token_by_token() {
     let tokens = [prompt(1, 20), answer.ids.clone()].concat();
     for (seed, part) in [(1, 0..old), (2, old..400)] {
         let trainer = Trainer::new(weights(seed), Device::Cpu, AdamW::default()).unwrap();
-        let theirs = trainer.log_probs(&[Sequence { tokens: &tokens, loss_start: 20 }], 0.9, 4096).unwrap();
+        let theirs = trainer
+            .log_probs(
+                &[Sequence {
+                    tokens: &tokens,
+                    loss_start: 20,
+                }],
+                0.9,
+                4096,
+            )
+            .unwrap();
         for (ours, theirs) in answer.logprobs[part.clone()].iter().zip(&theirs[0].logprobs[part]) {
             assert!((ours - theirs).abs() < 1e-4, "{ours} {theirs}");
         }
@@ -122,11 +134,17 @@ async fn weights_come_from_a_folder_and_must_be_the_same_model() {
     engine.publish(version(3), folder.path()).await.unwrap();
     assert_eq!(engine.version(), version(3));
 
-    let error = engine.publish(version(4), &folder.path().join("none")).await.unwrap_err();
+    let error = engine
+        .publish(version(4), &folder.path().join("none"))
+        .await
+        .unwrap_err();
     assert!(matches!(error, EngineError::Weights { .. }), "{error}");
     let other = Weights::init(ModelConfig::tiny(VOCABULARY), 1).unwrap();
     let error = engine.publish_weights(version(4), other).await.unwrap_err().to_string();
     assert!(error.contains("another model's"), "{error}");
     assert_eq!(engine.version(), version(3));
-    assert_eq!(ask(&engine, request("s", &prompt(1, 20), 5)).await.versions[0], version(3));
+    assert_eq!(
+        ask(&engine, request("s", &prompt(1, 20), 5)).await.versions[0],
+        version(3)
+    );
 }
