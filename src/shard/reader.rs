@@ -30,7 +30,10 @@ impl ShardReader {
     pub fn open<P: AsRef<Path>>(places: &[P]) -> Result<Self, ShardError> {
         let mut listing = Listing::default();
         places.iter().try_for_each(|place| listing.add_local(place.as_ref()))?;
-        Ok(Self { files: listing.files, columns: None })
+        Ok(Self {
+            files: listing.files,
+            columns: None,
+        })
     }
 
     /// The same for places that may be object-store URLs.
@@ -45,7 +48,10 @@ impl ShardReader {
                 None => listing.add_local(Path::new(place))?,
             }
         }
-        Ok(Self { files: listing.files, columns: None })
+        Ok(Self {
+            files: listing.files,
+            columns: None,
+        })
     }
 
     /// Reads only these columns; the others hold their defaults.
@@ -168,6 +174,6 @@ impl ShardReader {
     }
 
     fn decoded(&self, name: &str, batch: &RecordBatch) -> Result<Vec<Row>, ShardError> {
-        decode(batch, self.columns.as_deref()).map_err(|reason| ShardError::damaged(name, reason))
+        decode(batch, self.columns.as_deref()).map_err(|reason| ShardError::damaged(name, &reason))
     }
 }

@@ -32,10 +32,16 @@ impl AsyncFileReader for RemoteObject {
         async move { self.store.get_ranges(&self.path, &ranges).await.map_err(external) }.boxed()
     }
 
-    fn get_metadata<'a>(&'a mut self, _: Option<&'a ArrowReaderOptions>) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
+    fn get_metadata<'a>(
+        &'a mut self,
+        _: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>>> {
         async move {
             let size = self.store.head(&self.path).await.map_err(external)?.size;
-            ParquetMetaDataReader::new().load_and_finish(self, size).await.map(Arc::new)
+            ParquetMetaDataReader::new()
+                .load_and_finish(self, size)
+                .await
+                .map(Arc::new)
         }
         .boxed()
     }
