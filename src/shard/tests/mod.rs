@@ -31,7 +31,7 @@ fn segment(prompt: Vec<u32>, tokens: &[(u32, bool, f32)], with_logprobs: bool) -
     let mut spans: Vec<VersionSpan> = Vec::new();
     for (at, (_, sampled, _)) in tokens.iter().enumerate() {
         let at = at as u32;
-        match spans.last_mut().filter(|span| span.end == at && at % 5 != 0) {
+        match spans.last_mut().filter(|span| span.end == at && !at.is_multiple_of(5)) {
             _ if !sampled => {}
             Some(span) => span.end += 1,
             None => spans.push(VersionSpan {
