@@ -1,1 +1,26 @@
-//! The policy.
+//! The policy: its shape and weights, decoding with a key-value cache, sampling, losses, gradients, AdamW, and
+//! safetensors in and out.
+//!
+//! Plain slices at the border. Everything that touches burn is in this package, and nothing of the rest of the toolkit
+//! is known here: no episodes, groups, advantages or files other than a model's own.
+
+mod config;
+mod decode;
+mod decoder;
+mod kernels;
+mod layout;
+mod objective;
+mod row;
+mod sampling;
+#[cfg(test)]
+mod test_models;
+mod trainer;
+mod weights;
+
+pub use config::{ConfigError, Family, ModelConfig, StoredType};
+pub use decode::{DecodeError, DecodeModel, KvCache, Logits, Slot, SlotLogits};
+pub use objective::{KlEstimator, KlTerm, LossStats, Objective, PolicyLoss};
+pub use row::{LogProbs, Row, Sequence};
+pub use sampling::{Sampled, Sampler, Sampling, SamplingError};
+pub use trainer::{AdamW, Device, StepStats, Trainer, TrainerError, cuda_available};
+pub use weights::{HostTensor, Weights, WeightsError};

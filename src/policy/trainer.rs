@@ -1,0 +1,215 @@
+//! The trainer: gradients of policy objectives over rows of tokens, AdamW, snapshots of the weights.
+//!
+//! Weights and optimizer state are on the host whatever computes the gradients. A micro-batch is what one call of
+//! [`Trainer::accumulate`] gets; how rows become episodes, groups or losses is not known here.
+
+mod fused;
+mod optimizer;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::config::ModelConfig;
+use crate::objective::{LossStats, Objective};
+use crate::row::{LogProbs, Row, Sequence, check_rows, check_sequences};
+use crate::weights::{Weights, WeightsError};
+
+pub use optimizer::AdamW;
+use optimizer::Moments;
+
+/// What computes the gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU, by fused kernels with a hand-written backward pass.
+    Cpu,
+    /// The CPU, by burn's own operations and autodiff: slower; what the fused kernels are checked against.
+    CpuBurn,
+    /// An NVIDIA GPU by its index, through burn.
+    Cuda(usize),
+}
+
+/// Why a trainer refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainerError {
+    #[error("no CUDA device can be used: {reason}")]
+    NoCuda { reason: String },
+    #[error("row {row}: {problem}")]
+    Row { row: usize, problem: String },
+    #[error("`{name}` should be {expected}, found {found}")]
+    Number { name: &'static str, found: f64, expected: &'static str },
+    #[error("the gradient is not finite (norm {norm}); the step was not taken and the gradients were dropped")]
+    NonFiniteGradient { norm: f64 },
+    #[error("weights of another shape than this trainer's: {0}")]
+    OtherModel(String),
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    #[error("{}: not this model's optimizer state: {problem}", path.display())]
+    OptimizerState { path: PathBuf, problem: String },
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepStats {
+    /// Global L2 norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Number of steps taken so far, this one included.
+    pub step: u64,
+}
+
+/// What a backend of the trainer does; inputs have been checked.
+trait Gradients: Send + Sync {
+    fn set_weights(&mut self, weights: &Weights);
+    fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs>;
+    /// Adds the gradient of `Σ coefficient · L`.
+    fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats;
+    /// The accumulated gradient by slot; none accumulated any more.
+    fn take(&mut self) -> Vec<Vec<f32>>;
+}
+
+/// Holds a policy's weights and improves them.
+pub struct Trainer {
+    weights: Weights,
+    device: Device,
+    gradients: Box<dyn Gradients>,
+    optimizer: AdamW,
+    moments: Moments,
+}
+
+impl Trainer {
+    /// A trainer over `weights` with fresh optimizer state.
+    ///
+    /// # Errors
+    /// [`TrainerError::NoCuda`] where a GPU is asked for and cannot be had.
+    pub fn new(weights: Weights, device: Device, optimizer: AdamW) -> Result<Self, TrainerError> {
+        let gradients: Box<dyn Gradients> = match device {
+            Device::Cpu => Box::new(fused::Fused::new(&weights)),
+            Device::CpuBurn => reference::on_cpu(&weights),
+            Device::Cuda(index) => reference::on_cuda(&weights, index)?,
+        };
+        let moments = Moments::new(&weights);
+        Ok(Self { weights, device, gradients, optimizer, moments })
+    }
+
+    /// Log-probs and entropies of every response position under `logits / temperature`, without gradients. About
+    /// `micro_batch_tokens` tokens are in flight at a time.
+    ///
+    /// # Errors
+    /// [`TrainerError::Row`] names the sequence that cannot be scored.
+    pub fn log_probs(
+        &self,
+        sequences: &[Sequence<'_>],
+        temperature: f32,
+        micro_batch_tokens: usize,
+    ) -> Result<Vec<LogProbs>, TrainerError> {
+        check_sequences(sequences, temperature, self.weights.config())?;
+        Ok(self.gradients.log_probs(sequences, temperature, micro_batch_tokens))
+    }
+
+    /// Adds the gradient of one micro-batch, `Σ coefficient · L` over all masked positions of `rows`.
+    ///
+    /// # Errors
+    /// [`TrainerError::Row`] names the row that does not fit; nothing has been added then.
+    pub fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> Result<LossStats, TrainerError> {
+        check_rows(rows, objective, self.weights.config())?;
+        Ok(self.gradients.accumulate(rows, objective))
+    }
+
+    /// One AdamW step with the accumulated gradient, its global norm first cut to `grad_clip`; the gradient is used up.
+    ///
+    /// # Errors
+    /// [`TrainerError::NonFiniteGradient`] and [`TrainerError::Number`]; weights and moments are then untouched.
+    pub fn apply(&mut self, lr: f64, grad_clip: Option<f64>) -> Result<StepStats, TrainerError> {
+        for (name, value) in [("lr", Some(lr)), ("grad_clip", grad_clip)] {
+            if let Some(found) = value
+                && !(found >= 0.0 && found.is_finite())
+            {
+                return Err(TrainerError::Number { name, found, expected: "a number of at least 0" });
+            }
+        }
+        let gradients = self.gradients.take();
+        let norm = optimizer::global_norm(&gradients);
+        if !norm.is_finite() {
+            return Err(TrainerError::NonFiniteGradient { norm });
+        }
+        // As torch.nn.utils.clip_grad_norm_ has it.
+        let clip = grad_clip.map_or(1.0, |max| (max / (norm + 1e-6)).min(1.0));
+        self.moments.step(&self.optimizer, lr, clip, &mut self.weights, &gradients);
+        self.gradients.set_weights(&self.weights);
+        Ok(StepStats { grad_norm: norm, step: self.moments.steps() })
+    }
+
+    /// The accumulated gradient under the Hugging Face names, for checks against other implementations; it stays
+    /// accumulated no longer.
+    pub fn take_gradients(&mut self) -> Vec<(String, Vec<f32>)> {
+        let names: Vec<_> = self.weights.iter().map(|(name, _)| name.to_owned()).collect();
+        names.into_iter().zip(self.gradients.take()).collect()
+    }
+
+    /// Forgets what has been accumulated.
+    pub fn discard_gradients(&mut self) {
+        self.gradients.take();
+    }
+
+    /// A snapshot; it shares memory with the trainer until the next step.
+    pub fn weights(&self) -> Weights {
+        self.weights.clone()
+    }
+
+    /// Replaces the weights; gradients are dropped, optimizer state stays.
+    ///
+    /// # Errors
+    /// [`TrainerError::OtherModel`] when the tensors differ in name or shape.
+    pub fn load_weights(&mut self, weights: Weights) -> Result<(), TrainerError> {
+        if weights.parameters() != self.weights.parameters() {
+            let pairs = weights.parameters().iter().zip(self.weights.parameters());
+            let other = pairs.clone().find(|(a, b)| a != b).map_or("another number of tensors".to_owned(), |(a, b)| {
+                format!("`{}` {:?} where `{}` {:?} is trained", a.name, a.shape, b.name, b.shape)
+            });
+            return Err(TrainerError::OtherModel(other));
+        }
+        self.gradients.take();
+        self.gradients.set_weights(&weights);
+        self.weights = weights;
+        Ok(())
+    }
+
+    /// Writes the optimizer state (`exp_avg.*`, `exp_avg_sq.*`, step) as safetensors, fsynced.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn save_optimizer(&self, file: &Path) -> Result<(), TrainerError> {
+        self.moments.save(file, &self.weights)
+    }
+
+    /// Reads what [`Trainer::save_optimizer`] wrote.
+    ///
+    /// # Errors
+    /// I/O, or a file that does not fit this model; the state is then as before.
+    pub fn load_optimizer(&mut self, file: &Path) -> Result<(), TrainerError> {
+        self.moments = Moments::load(file, &self.weights)?;
+        Ok(())
+    }
+
+    /// Steps taken so far.
+    pub fn step(&self) -> u64 {
+        self.moments.steps()
+    }
+
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    pub fn config(&self) -> &ModelConfig {
+        self.weights.config()
+    }
+}
+
+/// Whether [`Device::Cuda`] can be used here: compiled in, and a driver present.
+///
+/// # Errors
+/// [`TrainerError::NoCuda`] says what is lacking.
+pub fn cuda_available() -> Result<(), TrainerError> {
+    reference::cuda_available()
+}

@@ -1,0 +1,133 @@
+//! Gradients on the CPU by the fused kernels: data-parallel over rows, one hand-written backward pass per share.
+//!
+//! Rows are laid side by side without padding. Each worker keeps its own activations and its own gradient, added up
+//! in a fixed order, so that a repeat gives the same bits.
+
+mod worker;
+
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::Gradients;
+use crate::decoder::backward::Transposes;
+use crate::decoder::packed::Decoder;
+use crate::kernels::vector::add;
+use crate::objective::{LossStats, Objective};
+use crate::row::{LogProbs, Row, Sequence};
+use crate::weights::Weights;
+use worker::Worker;
+
+/// Floats that the workers' gradients may take together.
+const GRADIENT_FLOATS: usize = 1 << 30;
+
+pub(super) struct Fused {
+    decoder: Decoder,
+    transposes: Transposes,
+    workers: Vec<Worker>,
+    /// Workers of passes without gradient, kept for their buffers.
+    idle: Mutex<Vec<Worker>>,
+}
+
+impl Fused {
+    pub(super) fn new(weights: &Weights) -> Self {
+        Self {
+            decoder: Decoder::new(weights),
+            transposes: Transposes::new(weights),
+            workers: Vec::new(),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Shares of near-equal work, longest rows first; each share lists rows in ascending order.
+    fn shares(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
+        let config = &self.decoder.config;
+        let parameters = config.parameter_count();
+        let attention = 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim;
+        let cost = |row: usize| lengths[row] * (parameters + attention * lengths[row]);
+        let most = (GRADIENT_FLOATS / parameters).max(1);
+        let count = rayon::current_num_threads().min(lengths.len()).min(most);
+        let mut shares = vec![(0, Vec::new()); count];
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|row| std::cmp::Reverse(cost(*row)));
+        for row in order {
+            if let Some((work, rows)) = shares.iter_mut().min_by_key(|(work, _)| *work) {
+                *work += cost(row);
+                rows.push(row);
+            }
+        }
+        let sorted = |(_, mut rows): (usize, Vec<usize>)| {
+            rows.sort_unstable();
+            rows
+        };
+        shares.into_iter().map(sorted).collect()
+    }
+}
+
+impl Gradients for Fused {
+    fn set_weights(&mut self, weights: &Weights) {
+        self.decoder = Decoder::new(weights);
+        self.transposes = Transposes::new(weights);
+    }
+
+    fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs> {
+        let threads = rayon::current_num_threads();
+        let budget = (micro_batch_tokens / threads).max(1);
+        let mut jobs: Vec<&[Sequence<'_>]> = Vec::new();
+        let (mut first, mut tokens) = (0, 0);
+        for (i, sequence) in sequences.iter().enumerate() {
+            if i > first && tokens + sequence.tokens.len() > budget {
+                jobs.push(&sequences[first..i]);
+                (first, tokens) = (i, 0);
+            }
+            tokens += sequence.tokens.len();
+        }
+        jobs.push(&sequences[first..]);
+        let parallel = jobs.len() == 1;
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let score = |job: &&[Sequence<'_>]| {
+            let worker = idle().pop();
+            let mut worker = worker.unwrap_or_default();
+            let scores = worker.log_probs(&self.decoder, job, temperature, parallel);
+            idle().push(worker);
+            scores
+        };
+        jobs.par_iter().flat_map_iter(score).collect()
+    }
+
+    fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats {
+        let lengths: Vec<usize> = rows.iter().map(|row| row.tokens.len()).collect();
+        let shares = self.shares(&lengths);
+        if self.workers.len() < shares.len() {
+            self.workers.resize_with(shares.len(), Worker::default);
+        }
+        let (decoder, transposes, parallel) = (&self.decoder, &self.transposes, shares.len() == 1);
+        let work = self.workers.par_iter_mut().zip(&shares).map(|(worker, share)| {
+            let rows: Vec<Row<'_>> = share.iter().map(|i| rows[*i]).collect();
+            worker.accumulate(decoder, transposes, &rows, objective, parallel)
+        });
+        let stats: Vec<Vec<LossStats>> = work.collect();
+        let mut by_row = vec![LossStats::default(); rows.len()];
+        for (share, stats) in shares.iter().zip(stats) {
+            for (row, stats) in share.iter().zip(stats) {
+                by_row[*row] = stats;
+            }
+        }
+        // Row by row, so that the sums do not depend on the shares.
+        let mut sum = LossStats::default();
+        by_row.iter().for_each(|stats| sum.merge(stats));
+        sum
+    }
+
+    fn take(&mut self) -> Vec<Vec<f32>> {
+        let zeros: Vec<Vec<f32>> = self.decoder.zeros();
+        let mut parts: Vec<Vec<Vec<f32>>> = self.workers.iter_mut().map(Worker::take).collect();
+        parts.retain(|part| !part.is_empty());
+        let mut parts = parts.into_iter();
+        let mut sum = parts.next().unwrap_or(zeros);
+        for part in parts {
+            sum.par_iter_mut().zip(part).for_each(|(sum, part)| add(sum, &part));
+        }
+        sum
+    }
+}

@@ -1,0 +1,146 @@
+//! Host copies of a policy's tensors under their Hugging Face names.
+//!
+//! Every tensor that the configuration asks for is there and none besides, with the right shape: a `Weights` cannot
+//! exist otherwise. Clones share memory. Reading and writing folders is in [`load`] and [`save`].
+
+mod load;
+mod save;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha12Rng;
+
+use crate::config::{ConfigError, ModelConfig};
+use crate::layout::{Parameter, Role, parameters};
+
+pub(crate) use load::load_tensors;
+pub(crate) use save::write_tensors;
+
+/// One tensor, row-major f32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    pub shape: Vec<usize>,
+    pub data: Arc<[f32]>,
+}
+
+/// A policy's configuration and all of its tensors.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    config: Arc<ModelConfig>,
+    names: Arc<Vec<Parameter>>,
+    tensors: Vec<HostTensor>,
+}
+
+/// Why weights cannot be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    Config { path: PathBuf, source: ConfigError },
+    #[error("the model's configuration is wrong: {0}")]
+    Shape(#[from] ConfigError),
+    #[error("{}: not a readable safetensors file: {message}", path.display())]
+    Format { path: PathBuf, message: String },
+    #[error("{}: tensor `{name}` has type {found}; F32, BF16 and F16 are read", path.display())]
+    ElementType { path: PathBuf, name: String, found: String },
+    #[error("{} holds neither model.safetensors nor model.safetensors.index.json", .0.display())]
+    NoWeights(PathBuf),
+    #[error("tensors do not fit config.json: missing [{}], unexpected [{}]", missing.join(", "), unexpected.join(", "))]
+    Names { missing: Vec<String>, unexpected: Vec<String> },
+    #[error("tensor `{name}` has shape {found:?}, config.json asks for {expected:?}")]
+    TensorShape { name: String, expected: Vec<usize>, found: Vec<usize> },
+}
+
+impl Weights {
+    /// Takes tensors by name, refusing missing and unexpected names and wrong shapes.
+    ///
+    /// A tied model may come with a copy of its embedding as `lm_head.weight`; the copy is dropped.
+    ///
+    /// # Errors
+    /// [`WeightsError::Names`], [`WeightsError::TensorShape`], or an inconsistent configuration.
+    pub fn from_tensors(
+        config: ModelConfig,
+        mut tensors: BTreeMap<String, HostTensor>,
+    ) -> Result<Self, WeightsError> {
+        config.validate()?;
+        let names = parameters(&config);
+        if config.tie_word_embeddings {
+            tensors.remove("lm_head.weight");
+        }
+        let missing: Vec<_> =
+            names.iter().filter(|p| !tensors.contains_key(&p.name)).map(|p| p.name.clone()).collect();
+        let ordered: Vec<_> = names.iter().filter_map(|p| tensors.remove(&p.name)).collect();
+        let unexpected: Vec<_> = tensors.into_keys().collect();
+        if !missing.is_empty() || !unexpected.is_empty() {
+            return Err(WeightsError::Names { missing, unexpected });
+        }
+        for (p, tensor) in names.iter().zip(&ordered) {
+            if p.shape != tensor.shape || tensor.data.len() != p.shape.iter().product::<usize>() {
+                let (name, expected, found) = (p.name.clone(), p.shape.clone(), tensor.shape.clone());
+                return Err(WeightsError::TensorShape { name, expected, found });
+            }
+        }
+        Ok(Self { config: Arc::new(config), names: Arc::new(names), tensors: ordered })
+    }
+
+    /// Fresh weights: matrices normal with deviation 0.02, norms 1, biases 0. The same seed gives the same weights.
+    ///
+    /// # Errors
+    /// An inconsistent configuration.
+    pub fn init(config: ModelConfig, seed: u64) -> Result<Self, WeightsError> {
+        config.validate()?;
+        let names = parameters(&config);
+        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let tensors = names
+            .iter()
+            .map(|p| {
+                let len = p.shape.iter().product();
+                let data = match p.role {
+                    Role::Matrix => (0..len).map(|_| 0.02 * normal(&mut rng)).collect(),
+                    Role::Gain => vec![1.0; len].into(),
+                    Role::Bias => vec![0.0; len].into(),
+                };
+                HostTensor { shape: p.shape.clone(), data }
+            })
+            .collect();
+        Ok(Self { config: Arc::new(config), names: Arc::new(names), tensors })
+    }
+
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The tensor of that Hugging Face name.
+    pub fn get(&self, name: &str) -> Option<&HostTensor> {
+        let at = self.names.iter().position(|p| p.name == name)?;
+        self.tensors.get(at)
+    }
+
+    /// All tensors in the decoder's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &HostTensor)> {
+        self.names.iter().map(|p| p.name.as_str()).zip(&self.tensors)
+    }
+
+    /// The tensor at a position of [`crate::layout`]'s order.
+    pub(crate) fn at(&self, slot: usize) -> &Arc<[f32]> {
+        &self.tensors[slot].data
+    }
+
+    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Arc<[f32]>> {
+        self.tensors.iter_mut().map(|tensor| &mut tensor.data)
+    }
+
+    pub(crate) fn parameters(&self) -> &[Parameter] {
+        &self.names
+    }
+}
+
+/// A standard normal draw (Box–Muller), in f64 so that the logarithm's argument is never 0.
+fn normal(rng: &mut ChaCha12Rng) -> f32 {
+    let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+    (radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()) as f32
+}

@@ -1,0 +1,95 @@
+//! Reads a Hugging Face folder: `config.json` and `model.safetensors`, whole or in shards.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+};
+
+use half::{bf16, f16};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+use super::{HostTensor, Weights, WeightsError};
+use crate::config::ModelConfig;
+
+impl Weights {
+    /// Loads `dir` (`config.json` and `model.safetensors`, or the shards that `model.safetensors.index.json` names), as
+    /// f32 whatever is stored.
+    ///
+    /// # Errors
+    /// [`WeightsError`] names the file, the key or the tensor.
+    pub fn load(dir: &Path) -> Result<Self, WeightsError> {
+        let path = dir.join("config.json");
+        let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+        let config = ModelConfig::from_json(&text).map_err(|source| WeightsError::Config { path, source })?;
+        let single = dir.join("model.safetensors");
+        let index = dir.join("model.safetensors.index.json");
+        let mut tensors = BTreeMap::new();
+        if single.exists() {
+            load_tensors(&single, &mut tensors)?;
+        } else if index.exists() {
+            for shard in shards(&index)? {
+                load_tensors(&dir.join(shard), &mut tensors)?;
+            }
+        } else {
+            return Err(WeightsError::NoWeights(dir.to_owned()));
+        }
+        Self::from_tensors(config, tensors)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
+    fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+}
+
+fn shards(index: &Path) -> Result<Vec<String>, WeightsError> {
+    let wrong = |message: &str| WeightsError::Format { path: index.to_owned(), message: message.to_owned() };
+    let value: serde_json::Value =
+        serde_json::from_slice(&read(index)?).map_err(|error| wrong(&error.to_string()))?;
+    let map = value.get("weight_map").and_then(|map| map.as_object()).ok_or_else(|| wrong("no `weight_map`"))?;
+    let mut files = Vec::new();
+    for file in map.values() {
+        let file = file.as_str().ok_or_else(|| wrong("`weight_map` holds something other than file names"))?;
+        // A shard lies beside its index; a path that leads elsewhere is not followed.
+        if file.contains(['/', '\\']) {
+            return Err(wrong(&format!("`weight_map` names `{file}`, which is not a plain file name")));
+        }
+        files.push(file.to_owned());
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+/// Adds every tensor of a safetensors file to `tensors`; gives the file's string metadata.
+pub(crate) fn load_tensors(
+    path: &Path,
+    tensors: &mut BTreeMap<String, HostTensor>,
+) -> Result<HashMap<String, String>, WeightsError> {
+    let bytes = read(path)?;
+    let wrong = |error: safetensors::SafeTensorError| {
+        let message = error.to_string();
+        WeightsError::Format { path: path.to_owned(), message }
+    };
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
+    for (name, view) in file.tensors() {
+        let data = floats(&view).ok_or_else(|| WeightsError::ElementType {
+            path: path.to_owned(),
+            name: name.clone(),
+            found: format!("{:?}", view.dtype()),
+        })?;
+        tensors.insert(name, HostTensor { shape: view.shape().to_vec(), data: data.into() });
+    }
+    Ok(header.metadata().clone().unwrap_or_default())
+}
+
+fn floats(view: &TensorView<'_>) -> Option<Vec<f32>> {
+    let bytes = view.data();
+    match view.dtype() {
+        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
+        Dtype::BF16 => Some(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect()),
+        Dtype::F16 => Some(bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect()),
+        _ => None,
+    }
+}
