@@ -48,9 +48,10 @@ impl Backend {
     /// When it could not be listed or removed.
     pub fn reap(&self) -> Result<Vec<PathBuf>, SandboxError> {
         match self {
-            Self::Local(local) => {
-                local.reap().map_err(|source| SandboxError::Reap { root: local.root().to_owned(), source })
-            }
+            Self::Local(local) => local.reap().map_err(|source| SandboxError::Reap {
+                root: local.root().to_owned(),
+                source,
+            }),
             Self::NotBuilt(name) => Err(Self::not_built(name)),
         }
     }

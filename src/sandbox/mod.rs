@@ -17,7 +17,13 @@ use std::path::Path;
 use async_trait::async_trait;
 
 /// Folders that the agent never owned and that `reset_dir` can make anew.
-pub const RESERVED: [&str; 5] = ["/logs/agent", "/logs/verifier", "/logs/artifacts", "/tests", "/solution"];
+pub const RESERVED: [&str; 5] = [
+    "/logs/agent",
+    "/logs/verifier",
+    "/logs/artifacts",
+    "/tests",
+    "/solution",
+];
 
 /// A running sandbox. Dropping one destroys it; `destroy` also says whether that worked.
 #[async_trait]

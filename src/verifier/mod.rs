@@ -40,7 +40,13 @@ pub struct VerifyOptions {
 impl VerifyOptions {
     /// With 1 MiB of output, nothing in the environment, nothing protected.
     pub fn new(timeout: Duration, logs: impl Into<PathBuf>) -> Self {
-        Self { timeout, env: BTreeMap::new(), logs: logs.into(), output_limit: 1 << 20, protected: Vec::new() }
+        Self {
+            timeout,
+            env: BTreeMap::new(),
+            logs: logs.into(),
+            output_limit: 1 << 20,
+            protected: Vec::new(),
+        }
     }
 }
 
@@ -71,7 +77,9 @@ pub enum VerifierError {
     #[error("the tests did not end within {0:?} and were killed")]
     Timeout(Duration),
     /// They ended without a reward.
-    #[error("the tests ended with exit code {exit_code} and wrote neither reward.json nor reward.txt in {VERIFIER_LOGS}")]
+    #[error(
+        "the tests ended with exit code {exit_code} and wrote neither reward.json nor reward.txt in {VERIFIER_LOGS}"
+    )]
     Missing {
         /// Of the tests.
         exit_code: i32,
@@ -108,7 +116,10 @@ impl VerifierError {
     /// Whether what the agent left could have brought this about. Such an end, repeated, must not let an
     /// agent out of a bad grade: the caller decides that it is graded 0 and flagged rather than dropped.
     pub fn may_be_the_agents_doing(&self) -> bool {
-        matches!(self, Self::Timeout(_) | Self::Missing { .. } | Self::Killed { .. } | Self::Invalid { .. })
+        matches!(
+            self,
+            Self::Timeout(_) | Self::Missing { .. } | Self::Killed { .. } | Self::Invalid { .. }
+        )
     }
 }
 
@@ -120,13 +131,18 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
     let script = tests.join("test.sh");
     let shell = reward::shell(&script).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => VerifierError::NoTests(script.clone()),
-        _ => VerifierError::Logs { path: script.clone(), source: error },
+        _ => VerifierError::Logs {
+            path: script.clone(),
+            source: error,
+        },
     })?;
     let keep = |path: &Path| {
         let path = path.to_owned();
         move |source| VerifierError::Logs { path, source }
     };
-    fs_err::tokio::create_dir_all(&options.logs).await.map_err(keep(&options.logs))?;
+    fs_err::tokio::create_dir_all(&options.logs)
+        .await
+        .map_err(keep(&options.logs))?;
 
     let left_running = sandbox.end_processes().await?;
     let flags = evidence::gather(sandbox, left_running, &options.protected).await?;
@@ -150,7 +166,9 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
     let folder = taken.path().join("verifier");
     sandbox.download(VERIFIER_LOGS, &folder).await?;
     let output = folder.join(OUTPUT);
-    fs_err::tokio::write(&output, &ran.output).await.map_err(keep(&output))?;
+    fs_err::tokio::write(&output, &ran.output)
+        .await
+        .map_err(keep(&output))?;
     let read = reward::read(&folder);
     reward::keep(&folder, &options.logs).map_err(keep(&options.logs))?;
 
@@ -159,12 +177,25 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
     }
     let rewards = match read {
         Err(VerifierError::Missing { .. }) if ran.exit_code > 128 => {
-            return Err(VerifierError::Killed { signal: ran.exit_code - 128 });
+            return Err(VerifierError::Killed {
+                signal: ran.exit_code - 128,
+            });
         }
-        Err(VerifierError::Missing { .. }) => return Err(VerifierError::Missing { exit_code: ran.exit_code }),
+        Err(VerifierError::Missing { .. }) => {
+            return Err(VerifierError::Missing {
+                exit_code: ran.exit_code,
+            });
+        }
         read => read?,
     };
     let (reward, rewards) = rewards;
     let (exit_code, duration) = (ran.exit_code, ran.duration);
-    Ok(Verdict { reward: reward as f32, rewards, output: ran.output, exit_code, duration, flags })
+    Ok(Verdict {
+        reward: reward as f32,
+        rewards,
+        output: ran.output,
+        exit_code,
+        duration,
+        flags,
+    })
 }

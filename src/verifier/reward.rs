@@ -22,7 +22,9 @@ type Rewards = (f64, BTreeMap<String, f64>);
 /// The shell that a script's first line asks for, `sh` where it names none.
 pub(super) fn shell(script: &Path) -> io::Result<String> {
     let mut first = Vec::new();
-    BufReader::new(File::open(script)?).take(256).read_until(b'\n', &mut first)?;
+    BufReader::new(File::open(script)?)
+        .take(256)
+        .read_until(b'\n', &mut first)?;
     let first = String::from_utf8_lossy(&first);
     let mut words = first.strip_prefix("#!").unwrap_or_default().split_whitespace();
     let program = match words.next() {
@@ -51,7 +53,10 @@ pub(super) fn read(folder: &Path) -> Result<Rewards, VerifierError> {
 fn content(folder: &Path, file: &'static str) -> Result<Option<String>, VerifierError> {
     let invalid = |reason: String| VerifierError::Invalid { file, reason };
     // A link would be the sandbox's word on which host file is the reward; a fifo would never end.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(folder.join(file));
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(folder.join(file));
     let opened = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| invalid(format!("not a readable file ({error})")))?,
@@ -60,16 +65,25 @@ fn content(folder: &Path, file: &'static str) -> Result<Option<String>, Verifier
         return Err(invalid("not a file".to_owned()));
     }
     let mut bytes = Vec::new();
-    opened.take(LIMIT + 1).read_to_end(&mut bytes).map_err(|error| invalid(error.to_string()))?;
+    opened
+        .take(LIMIT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| invalid(error.to_string()))?;
     if bytes.len() as u64 > LIMIT {
         return Err(invalid(format!("larger than {LIMIT} bytes")));
     }
-    String::from_utf8(bytes).map(Some).map_err(|_| invalid("not text".to_owned()))
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|_| invalid("not text".to_owned()))
 }
 
 fn finite(value: f64, what: &str) -> Result<f64, String> {
     // It is stored as f32: a number that only f64 can hold is no reward either.
-    if value.is_finite() && (value as f32).is_finite() { Ok(value) } else { Err(format!("{what} is {value}, not a finite number")) }
+    if value.is_finite() && (value as f32).is_finite() {
+        Ok(value)
+    } else {
+        Err(format!("{what} is {value}, not a finite number"))
+    }
 }
 
 fn plain(text: &str) -> Result<Rewards, String> {
@@ -78,7 +92,9 @@ fn plain(text: &str) -> Result<Rewards, String> {
         return Err("it is empty, expected one number".to_owned());
     }
     let shown: String = trimmed.chars().take(40).collect();
-    let value = trimmed.parse::<f64>().map_err(|_| format!("expected one number, found `{shown}`"))?;
+    let value = trimmed
+        .parse::<f64>()
+        .map_err(|_| format!("expected one number, found `{shown}`"))?;
     let value = finite(value, &format!("`{shown}`"))?;
     Ok((value, BTreeMap::from([(SCALAR.to_owned(), value)])))
 }
@@ -94,7 +110,9 @@ fn json(text: &str) -> Result<Rewards, String> {
     };
     match &value {
         Value::Object(fields) => {
-            let named = fields.iter().map(|(key, value)| Ok((key.clone(), number(value, &format!("`{key}`"))?)));
+            let named = fields
+                .iter()
+                .map(|(key, value)| Ok((key.clone(), number(value, &format!("`{key}`"))?)));
             let rewards = named.collect::<Result<BTreeMap<String, f64>, String>>()?;
             // One number is the reward whatever its name; among several none is chosen or averaged.
             let scalar = match (rewards.get(SCALAR), rewards.len()) {

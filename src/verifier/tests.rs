@@ -1,4 +1,8 @@
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::float_cmp,
+    reason = "tests; the numbers are read, not computed"
+)]
 
 use super::reward::{read, shell};
 use super::*;
@@ -49,10 +53,18 @@ fn what_is_no_reward_is_an_error_and_never_zero() {
         assert!(error.contains(expected) && error.contains(file), "{content:?}: {error}");
     }
     // A broken reward.json is not passed over for a reward.txt.
-    assert!(matches!(rewarded(&[("reward.json", b"x"), ("reward.txt", b"1")]), Err(VerifierError::Invalid { .. })));
+    assert!(matches!(
+        rewarded(&[("reward.json", b"x"), ("reward.txt", b"1")]),
+        Err(VerifierError::Invalid { .. })
+    ));
     assert!(matches!(rewarded(&[]), Err(VerifierError::Missing { .. })));
     let huge = vec![b'1'; 70_000];
-    assert!(rewarded(&[("reward.txt", &huge)]).unwrap_err().to_string().contains("larger than"));
+    assert!(
+        rewarded(&[("reward.txt", &huge)])
+            .unwrap_err()
+            .to_string()
+            .contains("larger than")
+    );
 }
 
 #[test]
@@ -60,9 +72,18 @@ fn a_link_or_folder_is_no_reward() {
     let folder = tempfile::tempdir().unwrap();
     fs_err::write(folder.path().join("elsewhere"), "1").unwrap();
     std::os::unix::fs::symlink("elsewhere", folder.path().join("reward.txt")).unwrap();
-    assert!(matches!(read(folder.path()), Err(VerifierError::Invalid { file: "reward.txt", .. })));
+    assert!(matches!(
+        read(folder.path()),
+        Err(VerifierError::Invalid { file: "reward.txt", .. })
+    ));
     fs_err::create_dir(folder.path().join("reward.json")).unwrap();
-    assert!(matches!(read(folder.path()), Err(VerifierError::Invalid { file: "reward.json", .. })));
+    assert!(matches!(
+        read(folder.path()),
+        Err(VerifierError::Invalid {
+            file: "reward.json",
+            ..
+        })
+    ));
 }
 
 #[test]
@@ -80,5 +101,8 @@ fn the_script_says_which_shell() {
         fs_err::write(&script, first).unwrap();
         assert_eq!(shell(&script).unwrap(), expected, "{first}");
     }
-    assert_eq!(shell(&folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(
+        shell(&folder.path().join("none")).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
 }

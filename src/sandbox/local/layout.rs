@@ -24,21 +24,30 @@ impl Layout {
         let below = |path: &str, prefix: &str| Path::new(path).strip_prefix(prefix).ok().map(Path::to_owned);
         if self.mode == Mode::Weak {
             let known = [(self.workdir.as_str(), "work"), ("/logs", "logs"), ("/tests", "tests")];
-            let known = known.into_iter().chain([("/solution", "solution"), ("/tmp", "tmp"), ("/root", "home")]);
+            let known = known
+                .into_iter()
+                .chain([("/solution", "solution"), ("/tmp", "tmp"), ("/root", "home")]);
             for (prefix, folder) in known {
                 if let Some(rest) = below(inside, prefix) {
                     return (self.scratch.join(folder), rest);
                 }
             }
         }
-        (PathBuf::from("/"), below(inside, "/").unwrap_or_else(|| PathBuf::from(inside)))
+        (
+            PathBuf::from("/"),
+            below(inside, "/").unwrap_or_else(|| PathBuf::from(inside)),
+        )
     }
 
     /// The path by which a command finds `inside`.
     pub(super) fn path(&self, inside: &str) -> String {
         let (base, rest) = self.split(inside);
         if base == Path::new("/") || rest.as_os_str().is_empty() {
-            return if base == Path::new("/") { inside.to_owned() } else { base.to_string_lossy().into_owned() };
+            return if base == Path::new("/") {
+                inside.to_owned()
+            } else {
+                base.to_string_lossy().into_owned()
+            };
         }
         base.join(rest).to_string_lossy().into_owned()
     }
@@ -66,7 +75,11 @@ mod tests {
 
     #[test]
     fn paths_are_their_own_in_namespaces_and_mapped_without() {
-        let mut layout = Layout { mode: Mode::Namespaces, scratch: "/s".into(), workdir: "/app".to_owned() };
+        let mut layout = Layout {
+            mode: Mode::Namespaces,
+            scratch: "/s".into(),
+            workdir: "/app".to_owned(),
+        };
         assert_eq!(layout.path("/logs/verifier"), "/logs/verifier");
         assert_eq!(layout.split("/app/x"), ("/".into(), "app/x".into()));
         layout.mode = Mode::Weak;

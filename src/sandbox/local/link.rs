@@ -61,7 +61,9 @@ impl Link {
     pub(super) async fn deliver(self: Arc<Self>) {
         while let Ok(Some((reply, fd))) = self.receive().await {
             let id = match &reply {
-                Reply::Started { id } | Reply::Exited { id, .. } | Reply::Done { id, .. } | Reply::Error { id, .. } => *id,
+                Reply::Started { id } | Reply::Exited { id, .. } | Reply::Done { id, .. } | Reply::Error { id, .. } => {
+                    *id
+                }
                 Reply::Ready { .. } | Reply::Failed { .. } => continue,
             };
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +87,9 @@ impl Link {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, send).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        tokio::time::timeout(PATIENCE, send)
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Sends the request that `make` builds for a new number; `None` when the init is gone.
@@ -96,8 +100,17 @@ impl Link {
     ) -> Option<io::Result<Replies>> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, received) = mpsc::channel(REPLIES);
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.insert(id, sender);
-        let replies = Replies { id, link: Arc::clone(self), received, finished: false };
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()?
+            .insert(id, sender);
+        let replies = Replies {
+            id,
+            link: Arc::clone(self),
+            received,
+            finished: false,
+        };
         Some(self.send(&make(id), extra).await.map(|()| replies))
     }
 
@@ -121,7 +134,13 @@ impl Replies {
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        if let Some(waiting) = self.link.waiting.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(waiting) = self
+            .link
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_mut()
+        {
             waiting.remove(&self.id);
         }
         if !self.finished {

@@ -87,7 +87,10 @@ pub struct LocalBackend {
 impl LocalBackend {
     /// Nothing is started or probed yet.
     pub fn new(options: LocalOptions) -> Self {
-        Self { options, found: OnceCell::new() }
+        Self {
+            options,
+            found: OnceCell::new(),
+        }
     }
 
     /// What a sandbox isolates here, found by making one; remembered.
@@ -99,7 +102,10 @@ impl LocalBackend {
     }
 
     async fn probe(&self) -> Result<Isolation, SandboxError> {
-        let failed = |source: io::Error| SandboxError::Start { name: "probe".to_owned(), reason: source.to_string() };
+        let failed = |source: io::Error| SandboxError::Start {
+            name: "probe".to_owned(),
+            reason: source.to_string(),
+        };
         fs_err::create_dir_all(&self.options.root).map_err(failed)?;
         let source = tempfile::tempdir_in(&self.options.root).map_err(failed)?;
         let spec = SandboxSpec::probe(source.path().to_owned());

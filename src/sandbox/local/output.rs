@@ -13,7 +13,12 @@ pub(super) struct Bounded {
 
 impl Bounded {
     pub(super) fn new(limit: usize) -> Self {
-        Self { head: Vec::new(), tail: VecDeque::new(), half: limit.div_ceil(2), dropped: 0 }
+        Self {
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            half: limit.div_ceil(2),
+            dropped: 0,
+        }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {

@@ -27,7 +27,14 @@ impl Owner {
     /// This process.
     pub(super) fn here(name: &str, labels: &BTreeMap<String, String>) -> io::Result<Self> {
         let pid = std::process::id();
-        Ok(Self { name: name.to_owned(), labels: labels.clone(), host: host(), boot: boot(), pid, start: start_of(pid)? })
+        Ok(Self {
+            name: name.to_owned(),
+            labels: labels.clone(),
+            host: host(),
+            boot: boot(),
+            pid,
+            start: start_of(pid)?,
+        })
     }
 
     /// Writes the label before anything else is in the folder.
@@ -42,19 +49,31 @@ impl Owner {
 }
 
 fn host() -> String {
-    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 fn boot() -> String {
-    fs_err::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    fs_err::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Clock ticks from boot to the start of a process.
 fn start_of(pid: u32) -> io::Result<u64> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').map(|(_, back)| back.split_whitespace());
-    let start = fields.and_then(|mut fields| fields.nth(19)).and_then(|field| field.parse().ok());
-    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not as expected")))
+    let start = fields
+        .and_then(|mut fields| fields.nth(19))
+        .and_then(|field| field.parse().ok());
+    start.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("/proc/{pid}/stat is not as expected"),
+        )
+    })
 }
 
 /// Removes the folders below `root` whose owner is dead; gives their paths.
@@ -69,8 +88,12 @@ pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in entries {
         let entry = entry?;
-        let Ok(label) = fs_err::read(entry.path().join(LABEL)) else { continue };
-        let Ok(owner) = serde_json::from_slice::<Owner>(&label) else { continue };
+        let Ok(label) = fs_err::read(entry.path().join(LABEL)) else {
+            continue;
+        };
+        let Ok(owner) = serde_json::from_slice::<Owner>(&label) else {
+            continue;
+        };
         if owner.is_dead() {
             tree::remove(parent.as_fd(), &entry.file_name())?;
             removed.push(entry.path());
@@ -89,10 +112,25 @@ mod tests {
     fn only_a_dead_owners_folder_goes() {
         let root = tempfile::tempdir().unwrap();
         let mine = Owner::here("mine", &BTreeMap::new()).unwrap();
-        let reused = Owner { start: mine.start + 1, ..mine.clone() };
-        let rebooted = Owner { boot: "before".to_owned(), ..mine.clone() };
-        let elsewhere = Owner { host: "another".to_owned(), start: 0, ..mine.clone() };
-        for (name, owner) in [("mine", &mine), ("reused", &reused), ("rebooted", &rebooted), ("elsewhere", &elsewhere)] {
+        let reused = Owner {
+            start: mine.start + 1,
+            ..mine.clone()
+        };
+        let rebooted = Owner {
+            boot: "before".to_owned(),
+            ..mine.clone()
+        };
+        let elsewhere = Owner {
+            host: "another".to_owned(),
+            start: 0,
+            ..mine.clone()
+        };
+        for (name, owner) in [
+            ("mine", &mine),
+            ("reused", &reused),
+            ("rebooted", &rebooted),
+            ("elsewhere", &elsewhere),
+        ] {
             fs_err::create_dir(root.path().join(name)).unwrap();
             owner.write(&root.path().join(name)).unwrap();
         }

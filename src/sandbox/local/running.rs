@@ -41,7 +41,10 @@ pub(super) struct LocalSandbox {
 }
 
 impl LocalSandbox {
-    #[expect(clippy::too_many_arguments, reason = "called once, by what has just made each of them")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once, by what has just made each of them"
+    )]
     pub(super) fn new(
         spec: SandboxSpec,
         layout: Layout,
@@ -52,11 +55,23 @@ impl LocalSandbox {
         isolation: Isolation,
         proxy_url: Option<String>,
     ) -> Self {
-        Self { spec, layout, lower, link, child: Mutex::new(Some(child)), forwarder, isolation, proxy_url }
+        Self {
+            spec,
+            layout,
+            lower,
+            link,
+            child: Mutex::new(Some(child)),
+            forwarder,
+            isolation,
+            proxy_url,
+        }
     }
 
     fn exec_error(&self, reason: impl std::fmt::Display) -> SandboxError {
-        SandboxError::Exec { name: self.spec.name.clone(), reason: reason.to_string() }
+        SandboxError::Exec {
+            name: self.spec.name.clone(),
+            reason: reason.to_string(),
+        }
     }
 
     async fn request(
@@ -127,7 +142,9 @@ fn tear_down(mut child: Child, folder: &Path) -> io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Ok(());
+    };
     tree::remove(std::fs::File::open(parent)?.as_fd(), name)
 }
 
@@ -135,7 +152,11 @@ fn tear_down(mut child: Child, folder: &Path) -> io::Result<()> {
 impl Sandbox for LocalSandbox {
     async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError> {
         let start = Instant::now();
-        let stdin = request.stdin.as_ref().map(|text| sys::memory_file(text.as_bytes())).transpose();
+        let stdin = request
+            .stdin
+            .as_ref()
+            .map(|text| sys::memory_file(text.as_bytes()))
+            .transpose();
         let stdin = stdin.map_err(|error| self.exec_error(error))?;
         let mut env = self.layout.environment();
         env.extend(self.spec.env.clone());
@@ -143,7 +164,13 @@ impl Sandbox for LocalSandbox {
         let cwd = self.layout.path(request.cwd.as_deref().unwrap_or(&self.spec.workdir));
         let timeout_ms = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
         let argv = request.argv;
-        let make = |id| Request::Exec { id, argv, env, cwd, timeout_ms };
+        let make = |id| Request::Exec {
+            id,
+            argv,
+            env,
+            cwd,
+            timeout_ms,
+        };
         let mut replies = self.request(make, stdin.as_ref().map(AsFd::as_fd)).await?;
         let mut output = match replies.next(PATIENCE).await.map_err(|error| self.silent(&error))? {
             (Reply::Started { .. }, Some(output)) => {
@@ -173,7 +200,12 @@ impl Sandbox for LocalSandbox {
             }
         };
         let (code, timed_out, out_of_memory) = match exited.map_err(|error| self.silent(&error))?.0 {
-            Reply::Exited { code, timed_out, out_of_memory, .. } => (code, timed_out, out_of_memory),
+            Reply::Exited {
+                code,
+                timed_out,
+                out_of_memory,
+                ..
+            } => (code, timed_out, out_of_memory),
             other => return Err(self.exec_error(format_args!("its init answered {other:?}"))),
         };
         replies.finished = true;
@@ -192,23 +224,32 @@ impl Sandbox for LocalSandbox {
             text.push_str("\n[processes were killed: the memory limit of the sandbox was reached]\n");
         }
         let exit_code = if timed_out { TIMED_OUT } else { code };
-        Ok(ExecOutput { exit_code, output: text, truncated, timed_out, duration: start.elapsed() })
+        Ok(ExecOutput {
+            exit_code,
+            output: text,
+            truncated,
+            timed_out,
+            duration: start.elapsed(),
+        })
     }
 
     async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
         let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(to, error))?;
         let (base, path) = self.layout.split(to);
-        self.ask(|id| Request::Receive { id, base, path }, Some(theirs.as_fd())).await?;
+        self.ask(|id| Request::Receive { id, base, path }, Some(theirs.as_fd()))
+            .await?;
         drop(theirs);
         let from = from.to_owned();
         let done = tokio::task::spawn_blocking(move || transfer::upload(&from, &ours)).await;
-        done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| self.transfer_error(to, error))
+        done.unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(|error| self.transfer_error(to, error))
     }
 
     async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError> {
         let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
         let (base, path) = self.layout.split(from);
-        self.ask(|id| Request::Send { id, base, path }, Some(theirs.as_fd())).await?;
+        self.ask(|id| Request::Send { id, base, path }, Some(theirs.as_fd()))
+            .await?;
         drop(theirs);
         let (to, limit) = (to.to_owned(), self.spec.limits.disk.unwrap_or(DOWNLOAD));
         let done = tokio::task::spawn_blocking(move || transfer::download(&ours, &to, limit)).await;
@@ -216,13 +257,19 @@ impl Sandbox for LocalSandbox {
             Ok(received) => {
                 if received.links_left_out > 0 {
                     let links = received.links_left_out;
-                    tracing::warn!(sandbox = self.spec.name, from, links, "links that lead elsewhere were left out");
+                    tracing::warn!(
+                        sandbox = self.spec.name,
+                        from,
+                        links,
+                        "links that lead elsewhere were left out"
+                    );
                 }
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(SandboxError::NotFound { name: self.spec.name.clone(), path: from.to_owned() })
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SandboxError::NotFound {
+                name: self.spec.name.clone(),
+                path: from.to_owned(),
+            }),
             Err(error) => Err(self.transfer_error(from, error)),
         }
     }
@@ -239,7 +286,10 @@ impl Sandbox for LocalSandbox {
             Mode::Namespaces => PathBuf::from(path),
             Mode::Weak => {
                 let host = self.layout.path(path);
-                Path::new(&host).strip_prefix(&self.layout.scratch).unwrap_or(Path::new(&host)).to_owned()
+                Path::new(&host)
+                    .strip_prefix(&self.layout.scratch)
+                    .unwrap_or(Path::new(&host))
+                    .to_owned()
             }
         };
         self.ask(|id| Request::ResetDir { id, path }, None).await.map(drop)
@@ -250,7 +300,11 @@ impl Sandbox for LocalSandbox {
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {
-        let (source, scratch, lower) = (self.spec.source.clone(), self.layout.scratch.clone(), self.lower.clone());
+        let (source, scratch, lower) = (
+            self.spec.source.clone(),
+            self.layout.scratch.clone(),
+            self.lower.clone(),
+        );
         let compared = tokio::task::spawn_blocking(move || match lower {
             Some(lower) => tree::compare_overlay(&lower, &scratch.join("upper")),
             None => tree::compare(&source, &scratch.join("work")),

@@ -40,7 +40,10 @@ impl From<SandboxError> for Refusal {
 impl From<Refusal> for SandboxError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Refused(reason) => Self::Start { name: "local".to_owned(), reason },
+            Refusal::Refused(reason) => Self::Start {
+                name: "local".to_owned(),
+                reason,
+            },
             Refusal::Failed(error) => error,
         }
     }
@@ -59,11 +62,16 @@ impl Drop for Folder {
 
 pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode) -> Result<LocalSandbox, Refusal> {
     let name = spec.name.clone();
-    let failed = |reason: &dyn std::fmt::Display| SandboxError::Start { name: name.clone(), reason: reason.to_string() };
+    let failed = |reason: &dyn std::fmt::Display| SandboxError::Start {
+        name: name.clone(),
+        reason: reason.to_string(),
+    };
     let (scratch, lower) = {
         let (options, spec) = (options.clone(), spec.clone());
         let prepared = tokio::task::spawn_blocking(move || prepare(&options, &spec, mode)).await;
-        prepared.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?
+        prepared
+            .map_err(|error| failed(&error))?
+            .map_err(|error| failed(&error))?
     };
     let mut folder = Folder(Some(scratch.clone()));
     let proxy = match spec.network {
@@ -102,11 +110,21 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
                 Err(_) => {
                     // It does not listen; without it the rest ends too.
                     let _ = child.start_kill();
-                    SandboxError::Timeout { name: spec.name, waited: READY }.into()
+                    SandboxError::Timeout {
+                        name: spec.name,
+                        waited: READY,
+                    }
+                    .into()
                 }
                 _ => {
-                    let how = status.ok().and_then(Result::ok).map_or_else(String::new, |status| format!(" ({status})"));
-                    let reason = format!("`{} {INIT_COMMAND}` ended before it was ready{how}", options.init_exe.display());
+                    let how = status
+                        .ok()
+                        .and_then(Result::ok)
+                        .map_or_else(String::new, |status| format!(" ({status})"));
+                    let reason = format!(
+                        "`{} {INIT_COMMAND}` ended before it was ready{how}",
+                        options.init_exe.display()
+                    );
                     failed(&reason).into()
                 }
             });
@@ -130,8 +148,14 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         })
     });
     let scratch = folder.0.take().unwrap_or(scratch);
-    let layout = Layout { mode, scratch, workdir: spec.workdir.clone() };
-    Ok(LocalSandbox::new(spec, layout, lower, link, child, forwarder, isolation, proxy_url))
+    let layout = Layout {
+        mode,
+        scratch,
+        workdir: spec.workdir.clone(),
+    };
+    Ok(LocalSandbox::new(
+        spec, layout, lower, link, child, forwarder, isolation, proxy_url,
+    ))
 }
 
 /// The init, and the host's end of its control socket.
@@ -162,8 +186,7 @@ fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result
     let root_user = geteuid().is_root();
     let owner = root_user.then(|| (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)));
     let source = fs_err::canonicalize(&spec.source)?;
-    let overlay =
-        mode == Mode::Namespaces && !root_user && tree::is_larger(&source, options.copy_limit, COPY_ENTRIES)?;
+    let overlay = mode == Mode::Namespaces && !root_user && tree::is_larger(&source, options.copy_limit, COPY_ENTRIES)?;
     if overlay {
         tree::make(&scratch.join("upper"), 0o755, owner)?;
         tree::make(&scratch.join("overlay"), 0o755, owner)?;
@@ -186,7 +209,15 @@ fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result
 
 /// A name that a host may have.
 fn host_name(name: &str) -> String {
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(48).collect();
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(48)
+        .collect();
     let plain = plain.trim_matches('-');
-    if plain.is_empty() { "sandbox".to_owned() } else { plain.to_owned() }
+    if plain.is_empty() {
+        "sandbox".to_owned()
+    } else {
+        plain.to_owned()
+    }
 }

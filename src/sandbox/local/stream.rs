@@ -36,7 +36,12 @@ pub(super) fn kind(stat: &FileStat) -> SFlag {
 
 /// Names in a folder, sorted, without `.` and `..`.
 pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
-    let again = openat(dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let again = openat(
+        dir,
+        ".",
+        OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )?;
     let mut names = Vec::new();
     for entry in Dir::from_fd(again)?.iter() {
         let name = entry?.file_name().to_bytes().to_vec();
@@ -86,7 +91,13 @@ pub(super) fn send(top: io::Result<OwnedFd>, out: &mut impl Write) -> io::Result
 
 /// Says that this end failed, with the error's number.
 pub(super) fn failed(error: &io::Error, out: &mut impl Write) -> io::Result<()> {
-    header(out, FAILED, error.raw_os_error().unwrap_or(0) as u32, 0, error.to_string().as_bytes())?;
+    header(
+        out,
+        FAILED,
+        error.raw_os_error().unwrap_or(0) as u32,
+        0,
+        error.to_string().as_bytes(),
+    )?;
     out.flush()
 }
 
@@ -106,7 +117,11 @@ pub(super) fn outcome(input: &mut impl Read) -> io::Result<()> {
 }
 
 fn failure(number: u32, text: &[u8]) -> io::Error {
-    if number == 0 { other(String::from_utf8_lossy(text).into_owned()) } else { io::Error::from_raw_os_error(number as i32) }
+    if number == 0 {
+        other(String::from_utf8_lossy(text).into_owned())
+    } else {
+        io::Error::from_raw_os_error(number as i32)
+    }
 }
 
 fn send_file(file: File, path: &Path, stat: &FileStat, out: &mut impl Write) -> io::Result<()> {
@@ -120,7 +135,10 @@ fn send_file(file: File, path: &Path, stat: &FileStat, out: &mut impl Write) -> 
 
 fn send_dir(dir: BorrowedFd<'_>, path: &Path, stat: &FileStat, depth: usize, out: &mut impl Write) -> io::Result<()> {
     if depth > DEPTH {
-        return Err(other(format!("folders are nested more than {DEPTH} deep at `{}`", path.display())));
+        return Err(other(format!(
+            "folders are nested more than {DEPTH} deep at `{}`",
+            path.display()
+        )));
     }
     header(out, DIRECTORY, stat.st_mode & 0o7777, 0, path.as_os_str().as_bytes())?;
     for name in names(dir)? {
@@ -175,10 +193,18 @@ pub(super) struct Received {
 /// The sender's failure with its number, a path that is not a plain relative one, more than the limit.
 pub(super) fn receive(input: &mut impl Read, target: Target<'_>) -> io::Result<Received> {
     let mut received = Received::default();
-    let Target { parent, name, mut folder, contained, mut limit } = target;
+    let Target {
+        parent,
+        name,
+        mut folder,
+        contained,
+        mut limit,
+    } = target;
     loop {
         let (entry, mode, size, text) = read_header(input)?;
-        limit = limit.checked_sub(size + 256).ok_or_else(|| other("more bytes than are taken".to_owned()))?;
+        limit = limit
+            .checked_sub(size + 256)
+            .ok_or_else(|| other("more bytes than are taken".to_owned()))?;
         match entry {
             END => return Ok(received),
             FAILED => return Err(failure(mode, &text)),
@@ -189,7 +215,9 @@ pub(super) fn receive(input: &mut impl Read, target: Target<'_>) -> io::Result<R
             }
             FILE if text.is_empty() => write_file(parent, &name, mode, size, input)?,
             _ => {
-                let top = folder.as_ref().ok_or_else(|| other("an entry before its folder".to_owned()))?;
+                let top = folder
+                    .as_ref()
+                    .ok_or_else(|| other("an entry before its folder".to_owned()))?;
                 let (path, link) = split(entry, &text);
                 let (at, leaf) = walk(top.as_fd(), &path)?;
                 match entry {
@@ -274,8 +302,15 @@ fn write_file(parent: BorrowedFd<'_>, name: &OsStr, mode: u32, size: u64, input:
 /// `path` are real ones), and no more of them than there are folders.
 fn stays_inside(path: &Path, link: &Path) -> bool {
     let depth = path.components().count() - 1;
-    let ups = link.components().take_while(|part| *part == Component::ParentDir).count();
-    ups <= depth && link.components().skip(ups).all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    let ups = link
+        .components()
+        .take_while(|part| *part == Component::ParentDir)
+        .count();
+    ups <= depth
+        && link
+            .components()
+            .skip(ups)
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 #[cfg(test)]

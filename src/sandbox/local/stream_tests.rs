@@ -6,7 +6,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::*;
 
 fn target<'a>(parent: &'a File, name: &str) -> Target<'a> {
-    Target { parent: parent.as_fd(), name: name.into(), folder: None, contained: true, limit: 1 << 20 }
+    Target {
+        parent: parent.as_fd(),
+        name: name.into(),
+        folder: None,
+        contained: true,
+        limit: 1 << 20,
+    }
 }
 
 fn packed(path: &Path) -> Vec<u8> {
@@ -31,7 +37,10 @@ fn a_tree_arrives_as_it_was_and_links_out_of_it_do_not() {
     assert_eq!(received, Received { links_left_out: 3 });
     let to = folder.path().join("to");
     assert_eq!(fs::read_to_string(to.join("a/good")).unwrap(), "echo");
-    assert_eq!(fs::metadata(to.join("a/run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(
+        fs::metadata(to.join("a/run.sh")).unwrap().permissions().mode() & 0o777,
+        0o755
+    );
     assert!(to.join("a/b").is_dir());
     for name in ["abs", "a/up", "a/sly"] {
         assert!(to.join(name).symlink_metadata().is_err(), "{name}");
@@ -41,7 +50,11 @@ fn a_tree_arrives_as_it_was_and_links_out_of_it_do_not() {
 #[test]
 fn a_planted_link_is_replaced_and_never_written_through() {
     let folder = tempfile::tempdir().unwrap();
-    let (from, to, host) = (folder.path().join("from"), folder.path().join("to"), folder.path().join("host"));
+    let (from, to, host) = (
+        folder.path().join("from"),
+        folder.path().join("to"),
+        folder.path().join("host"),
+    );
     for dir in [&from.join("d"), &to, &host] {
         fs::create_dir_all(dir).unwrap();
     }
@@ -71,7 +84,12 @@ fn a_stream_that_climbs_or_floods_is_refused() {
 
     let mut huge = Vec::new();
     header(&mut huge, FILE, 0o644, 1 << 40, b"").unwrap();
-    assert!(receive(&mut huge.as_slice(), target(&parent, "big")).unwrap_err().to_string().contains("more bytes"));
+    assert!(
+        receive(&mut huge.as_slice(), target(&parent, "big"))
+            .unwrap_err()
+            .to_string()
+            .contains("more bytes")
+    );
     assert!(receive(&mut b"d".as_slice(), target(&parent, "cut")).is_err());
 }
 

@@ -70,13 +70,29 @@ pub(super) fn own(raw: i32) -> OwnedFd {
 /// Adds attributes (`MOUNT_ATTR_*`) to a mount, and to those below it if `recursive`.
 pub(super) fn mount_attributes(path: &Path, set: u64, recursive: bool) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let attr = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr = libc::mount_attr {
+        attr_set: set,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let flags = if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: `path` is NUL-terminated and `attr` has the size given; both outlive the call.
     let done = unsafe {
-        libc::syscall(libc::SYS_mount_setattr, libc::AT_FDCWD, path.as_ptr(), flags, &raw const attr, size_of::<libc::mount_attr>())
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<libc::mount_attr>(),
+        )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Switches the loopback interface of this network namespace on.
@@ -127,7 +143,12 @@ pub(super) fn is_opaque(dir: BorrowedFd<'_>) -> bool {
     let mut value = 0u8;
     // SAFETY: the name is NUL-terminated, `value` is one byte and outlives the call.
     let read = unsafe {
-        libc::fgetxattr(dir.as_raw_fd(), c"user.overlay.opaque".as_ptr(), (&raw mut value).cast(), 1)
+        libc::fgetxattr(
+            dir.as_raw_fd(),
+            c"user.overlay.opaque".as_ptr(),
+            (&raw mut value).cast(),
+            1,
+        )
     };
     read == 1 && value == b'y'
 }

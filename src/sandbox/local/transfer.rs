@@ -39,9 +39,18 @@ pub(super) fn upload(from: &Path, ours: &UnixStream) -> io::Result<()> {
 /// Receives into the host's `to`, at most `limit` bytes.
 pub(super) fn download(ours: &UnixStream, to: &Path, limit: u64) -> io::Result<Received> {
     let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = to
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     fs_err::create_dir_all(parent)?;
     let parent = File::open(parent)?;
-    let target = Target { parent: parent.as_fd(), name, folder: None, contained: true, limit };
+    let target = Target {
+        parent: parent.as_fd(),
+        name,
+        folder: None,
+        contained: true,
+        limit,
+    };
     stream::receive(&mut BufReader::with_capacity(1 << 16, ours), target)
 }

@@ -165,7 +165,13 @@ fn remove_below(parent: BorrowedFd<'_>, name: &OsStr, depth: usize, lifted: &mut
 pub(super) fn compare(before: &Path, now: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let (before, now) = (File::open(before)?, File::open(now)?);
-    compare_dirs(Some(before.as_fd()), Some(now.as_fd()), Path::new(""), false, &mut found)?;
+    compare_dirs(
+        Some(before.as_fd()),
+        Some(now.as_fd()),
+        Path::new(""),
+        false,
+        &mut found,
+    )?;
     found.sort();
     Ok(found)
 }
@@ -174,7 +180,13 @@ pub(super) fn compare(before: &Path, now: &Path) -> io::Result<Vec<String>> {
 pub(super) fn compare_overlay(lower: &Path, upper: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let (lower, upper) = (File::open(lower)?, File::open(upper)?);
-    compare_dirs(Some(lower.as_fd()), Some(upper.as_fd()), Path::new(""), true, &mut found)?;
+    compare_dirs(
+        Some(lower.as_fd()),
+        Some(upper.as_fd()),
+        Path::new(""),
+        true,
+        &mut found,
+    )?;
     found.sort();
     Ok(found)
 }
@@ -254,7 +266,9 @@ impl Entry {
         if leaf(self.kind()) != leaf(new.kind()) {
             return Ok(false);
         }
-        let (Some(old), Some(new), Some(before), Some(now)) = (&self.0, &new.0, before, now) else { return Ok(true) };
+        let (Some(old), Some(new), Some(before), Some(now)) = (&self.0, &new.0, before, now) else {
+            return Ok(true);
+        };
         match kind(old) {
             SFlag::S_IFLNK => Ok(readlinkat(before, name)? == readlinkat(now, name)?),
             SFlag::S_IFREG if old.st_size != new.st_size || old.st_mode & 0o777 != new.st_mode & 0o777 => Ok(false),
@@ -266,8 +280,10 @@ impl Entry {
 
 fn same_bytes(before: BorrowedFd<'_>, now: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let (Ok(old), Ok(new)) = (openat(before, name, flags, Mode::empty()), openat(now, name, flags, Mode::empty()))
-    else {
+    let (Ok(old), Ok(new)) = (
+        openat(before, name, flags, Mode::empty()),
+        openat(now, name, flags, Mode::empty()),
+    ) else {
         return Ok(false);
     };
     if kind(&fstat(&new)?) != SFlag::S_IFREG {

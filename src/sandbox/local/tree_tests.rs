@@ -21,7 +21,12 @@ fn a_copy_is_equal_and_every_kind_of_change_is_found() {
     // Same size, and the time set back: the content tells.
     let old = fs::metadata(to.join("edit")).unwrap().modified().unwrap();
     fs::write(to.join("edit"), "two").unwrap();
-    File::options().append(true).open(to.join("edit")).unwrap().set_modified(old).unwrap();
+    File::options()
+        .append(true)
+        .open(to.join("edit"))
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
     fs::remove_file(to.join("gone")).unwrap();
     fs::set_permissions(to.join("mode"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::remove_dir_all(to.join("sub")).unwrap();
@@ -44,8 +49,8 @@ fn closed_folders_are_removed_and_links_are_not_followed() {
     fs::create_dir(&host).unwrap();
     fs::write(host.join("file"), "").unwrap();
     symlink(&host, doomed.join("closed/in/link")).unwrap();
-    fs::set_permissions(doomed.join("closed/in"), fs::Permissions::from_mode(0)).unwrap();
-    fs::set_permissions(doomed.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(doomed.join("closed/in"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(doomed.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let parent = File::open(folder.path()).unwrap();
     remove(parent.as_fd(), OsStr::new("doomed")).unwrap();
     remove(parent.as_fd(), OsStr::new("doomed")).unwrap();

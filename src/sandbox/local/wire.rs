@@ -52,28 +52,67 @@ pub(super) struct Setup {
 pub(super) enum Request {
     Setup(Box<Setup>),
     /// Descriptor 1, where there is one, is its standard input.
-    Exec { id: u64, argv: Vec<String>, env: BTreeMap<String, String>, cwd: String, timeout_ms: u64 },
+    Exec {
+        id: u64,
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+        cwd: String,
+        timeout_ms: u64,
+    },
     /// Ends one command and all that it started.
-    Kill { id: u64 },
+    Kill {
+        id: u64,
+    },
     /// Descriptor 1 is a stream that carries a tree to `path` below `base`.
-    Receive { id: u64, base: PathBuf, path: PathBuf },
+    Receive {
+        id: u64,
+        base: PathBuf,
+        path: PathBuf,
+    },
     /// Descriptor 1 is a stream that wants the tree at `path` below `base`.
-    Send { id: u64, base: PathBuf, path: PathBuf },
-    EndProcesses { id: u64 },
-    ResetDir { id: u64, path: PathBuf },
+    Send {
+        id: u64,
+        base: PathBuf,
+        path: PathBuf,
+    },
+    EndProcesses {
+        id: u64,
+    },
+    ResetDir {
+        id: u64,
+        path: PathBuf,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// Comes with the proxy's listener where one was asked for.
-    Ready { landlock: bool },
+    Ready {
+        landlock: bool,
+    },
     /// The sandbox could not be built; `refused` where the system does not allow such a sandbox.
-    Failed { reason: String, refused: bool },
+    Failed {
+        reason: String,
+        refused: bool,
+    },
     /// Comes with the reading end of the command's output.
-    Started { id: u64 },
-    Exited { id: u64, code: i32, timed_out: bool, out_of_memory: bool },
-    Done { id: u64, count: usize },
-    Error { id: u64, reason: String },
+    Started {
+        id: u64,
+    },
+    Exited {
+        id: u64,
+        code: i32,
+        timed_out: bool,
+        out_of_memory: bool,
+    },
+    Done {
+        id: u64,
+        count: usize,
+    },
+    Error {
+        id: u64,
+        reason: String,
+    },
 }
 
 fn invalid(error: serde_json::Error) -> io::Error {
@@ -84,7 +123,13 @@ fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
     let raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let control = [ControlMessage::ScmRights(&raw)];
     let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &control };
-    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?;
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
     Ok(())
 }
 
@@ -92,8 +137,12 @@ fn receive_bytes(socket: BorrowedFd<'_>, flags: MsgFlags) -> io::Result<Option<(
     let mut bytes = vec![0; DATAGRAM];
     let mut space = nix::cmsg_space!([i32; 4]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let message =
-        recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags | MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut space),
+        flags | MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
     let length = message.bytes;
     let mut fds = Vec::new();
     for part in message.cmsgs()? {
@@ -118,9 +167,13 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request, extra: Opt
 
 /// The next request and its extra descriptor; `None` when the host is gone.
 pub(super) fn receive_request(socket: BorrowedFd<'_>) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
-    let Some((_, fds)) = receive_bytes(socket, MsgFlags::empty())? else { return Ok(None) };
+    let Some((_, fds)) = receive_bytes(socket, MsgFlags::empty())? else {
+        return Ok(None);
+    };
     let mut fds = fds.into_iter();
-    let body = fds.next().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a body"))?;
+    let body = fds
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a body"))?;
     Ok(Some((parse(body)?, fds.next())))
 }
 
@@ -128,7 +181,10 @@ fn parse<T: DeserializeOwned>(body: OwnedFd) -> io::Result<T> {
     let file = File::from(body);
     let length = file.metadata()?.len();
     if length > BODY {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a request of {length} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a request of {length} bytes"),
+        ));
     }
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, 0)?;
@@ -143,6 +199,11 @@ pub(super) fn send_reply(socket: BorrowedFd<'_>, reply: &Reply, fd: Option<Borro
 
 /// The next reply and its descriptor, without waiting; `None` when the init is gone.
 pub(super) fn receive_reply(socket: BorrowedFd<'_>) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
-    let Some((bytes, fds)) = receive_bytes(socket, MsgFlags::MSG_DONTWAIT)? else { return Ok(None) };
-    Ok(Some((serde_json::from_slice(&bytes).map_err(invalid)?, fds.into_iter().next())))
+    let Some((bytes, fds)) = receive_bytes(socket, MsgFlags::MSG_DONTWAIT)? else {
+        return Ok(None);
+    };
+    Ok(Some((
+        serde_json::from_slice(&bytes).map_err(invalid)?,
+        fds.into_iter().next(),
+    )))
 }

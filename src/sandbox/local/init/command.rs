@@ -53,8 +53,14 @@ pub(super) fn start(command: &Command, fence: &Fence) -> Result<(Pid, OwnedFd), 
         ForkResult::Parent { child } => {
             drop((write, report));
             let mut reason = String::new();
-            File::from(fault).read_to_string(&mut reason).map_err(|error| error.to_string())?;
-            if reason.is_empty() { Ok((child, output)) } else { Err(reason) }
+            File::from(fault)
+                .read_to_string(&mut reason)
+                .map_err(|error| error.to_string())?;
+            if reason.is_empty() {
+                Ok((child, output))
+            } else {
+                Err(reason)
+            }
         }
     }
 }
@@ -63,7 +69,9 @@ pub(super) fn start(command: &Command, fence: &Fence) -> Result<(Pid, OwnedFd), 
 pub(super) fn start_inside(fence: &Fence, work: impl FnOnce() -> io::Result<()>) -> Result<Pid, String> {
     match sys::fork().map_err(|error| error.to_string())? {
         ForkResult::Child => {
-            let done = restore_signals().and_then(|()| fence.apply().map_err(io::Error::other)).and_then(|()| work());
+            let done = restore_signals()
+                .and_then(|()| fence.apply().map_err(io::Error::other))
+                .and_then(|()| work());
             sys::exit_now(i32::from(done.is_err()))
         }
         ForkResult::Parent { child } => Ok(child),
@@ -89,12 +97,11 @@ fn prepare(command: &Command, fence: &Fence, output: &OwnedFd) -> Result<(), Str
         restore_signals()?;
         setsid()?;
         let null;
-        let input = match &command.stdin {
-            Some(input) => input.as_fd(),
-            None => {
-                null = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-                null.as_fd()
-            }
+        let input = if let Some(input) = &command.stdin {
+            input.as_fd()
+        } else {
+            null = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+            null.as_fd()
         };
         sys::redirect(input, 0)?;
         sys::redirect(output.as_fd(), 1)?;
@@ -115,17 +122,33 @@ struct Prepared {
 
 impl Prepared {
     fn new(command: &Command) -> io::Result<Self> {
-        let program = command.argv.first().ok_or_else(|| io::Error::other("an empty command line"))?;
+        let program = command
+            .argv
+            .first()
+            .ok_or_else(|| io::Error::other("an empty command line"))?;
         let candidates = if program.contains('/') {
             vec![CString::new(program.as_str())?]
         } else {
             let path = command.env.get("PATH").map_or("/usr/bin:/bin", String::as_str);
-            let each = path.split(':').map(|folder| CString::new(format!("{folder}/{program}")));
+            let each = path
+                .split(':')
+                .map(|folder| CString::new(format!("{folder}/{program}")));
             each.collect::<Result<_, _>>()?
         };
-        let argv = command.argv.iter().map(|text| CString::new(text.as_str())).collect::<Result<_, _>>()?;
-        let env = command.env.iter().map(|(key, value)| CString::new(format!("{key}={value}")));
-        Ok(Self { candidates, argv, env: env.collect::<Result<_, _>>()? })
+        let argv = command
+            .argv
+            .iter()
+            .map(|text| CString::new(text.as_str()))
+            .collect::<Result<_, _>>()?;
+        let env = command
+            .env
+            .iter()
+            .map(|(key, value)| CString::new(format!("{key}={value}")));
+        Ok(Self {
+            candidates,
+            argv,
+            env: env.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Becomes the program; comes back with an exit code where that failed.
@@ -146,5 +169,9 @@ impl Prepared {
 
 fn complain(what: &str, error: nix::Error) -> i32 {
     let _ = writeln!(io::stderr(), "cannot run `{what}`: {}", error.desc());
-    if error == nix::Error::ENOENT { NOT_FOUND } else { NOT_RUNNABLE }
+    if error == nix::Error::ENOENT {
+        NOT_FOUND
+    } else {
+        NOT_RUNNABLE
+    }
 }

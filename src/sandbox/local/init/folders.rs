@@ -19,23 +19,36 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
 }
 
-impl Place {
-    fn open(&self, base: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let how = OpenHow::new()
-            .flags(flags | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        openat2(base, path, how)
-    }
+fn beneath(base: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    openat2(base, path, how)
+}
 
+impl Place {
     fn base(&self) -> nix::Result<OwnedFd> {
-        open(&self.base, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        open(
+            &self.base,
+            OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
     }
 
     /// Sends the tree here to `stream`.
     pub(super) fn send(&self, stream: OwnedFd) -> io::Result<()> {
-        let top = self.base().and_then(|base| self.open(&base, &self.path, OFlag::O_RDONLY | OFlag::O_NONBLOCK));
-        stream::send(top.map_err(Into::into), &mut BufWriter::with_capacity(1 << 16, File::from(stream)))
+        let top = self
+            .base()
+            .and_then(|base| beneath(&base, &self.path, OFlag::O_RDONLY | OFlag::O_NONBLOCK));
+        stream::send(
+            top.map_err(Into::into),
+            &mut BufWriter::with_capacity(1 << 16, File::from(stream)),
+        )
     }
 
     /// Receives a tree from `stream`, and says on it how that went.
@@ -50,26 +63,32 @@ impl Place {
 
     fn take(&self, input: &mut impl io::Read) -> io::Result<()> {
         let base = self.base()?;
-        let folder = self.open(&base, &self.path, OFlag::O_RDONLY | OFlag::O_DIRECTORY).ok();
+        let folder = beneath(&base, &self.path, OFlag::O_RDONLY | OFlag::O_DIRECTORY).ok();
         let name = self.path.file_name().unwrap_or(OsStr::new(".")).to_owned();
         let parent = self.parents(&base)?;
-        let target = Target { parent: parent.as_fd(), name, folder, contained: false, limit: u64::MAX };
+        let target = Target {
+            parent: parent.as_fd(),
+            name,
+            folder,
+            contained: false,
+            limit: u64::MAX,
+        };
         stream::receive(input, target).map(drop)
     }
 
     /// The folder above, made where it is missing.
     fn parents(&self, base: &OwnedFd) -> io::Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let mut at = self.open(base, Path::new(""), flags)?;
+        let mut at = beneath(base, Path::new(""), flags)?;
         let mut so_far = PathBuf::new();
         for part in self.path.parent().into_iter().flat_map(Path::components) {
             let Component::Normal(name) = part else { continue };
             so_far.push(name);
-            at = match self.open(base, &so_far, flags) {
+            at = match beneath(base, &so_far, flags) {
                 Ok(next) => next,
                 Err(nix::Error::ENOENT) => {
                     mkdirat(&at, name, Mode::from_bits_truncate(0o755))?;
-                    self.open(base, &so_far, flags)?
+                    beneath(base, &so_far, flags)?
                 }
                 Err(error) => return Err(error.into()),
             };

@@ -30,11 +30,17 @@ pub(super) struct Failure {
 
 impl Failure {
     fn new(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
-        Self { reason: format!("{what}: {error}"), refused: false }
+        Self {
+            reason: format!("{what}: {error}"),
+            refused: false,
+        }
     }
 
     fn refused(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
-        Self { reason: format!("{what}: {error}"), refused: true }
+        Self {
+            reason: format!("{what}: {error}"),
+            refused: true,
+        }
     }
 }
 
@@ -51,7 +57,9 @@ pub fn init_main(_args: &[OsString]) -> ExitCode {
 fn run() -> io::Result<()> {
     let host = sys::pidfd(nix::unistd::getppid().as_raw())?;
     let control = sys::take_stdin()?;
-    let Some((Request::Setup(mut setup), _)) = wire::receive_request(control.as_fd())? else { return Ok(()) };
+    let Some((Request::Setup(mut setup), _)) = wire::receive_request(control.as_fd())? else {
+        return Ok(());
+    };
     let outcome = match setup.mode {
         Mode::Namespaces => match namespaces::enter(&mut setup) {
             Ok(()) => return in_namespaces(&setup, &host, control),
@@ -65,9 +73,7 @@ fn run() -> io::Result<()> {
 fn report(control: &OwnedFd, outcome: Result<(), Failure>) -> io::Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(Failure { reason, refused }) => {
-            wire::send_reply(control.as_fd(), &Reply::Failed { reason, refused }, None)
-        }
+        Err(Failure { reason, refused }) => wire::send_reply(control.as_fd(), &Reply::Failed { reason, refused }, None),
     }
 }
 

@@ -59,7 +59,14 @@ fn stage(setup: &mut Setup) -> Result<(), Failure> {
     let open = |path: &Path| super::root::handle(path);
     let scratch = open(&setup.scratch)?;
     let lower = setup.lower.as_deref().map(open).transpose()?;
-    mount(Some("lego"), STAGE, Some("tmpfs"), MsFlags::empty(), Some("mode=755,size=64k")).map_err(fail)?;
+    mount(
+        Some("lego"),
+        STAGE,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("mode=755,size=64k"),
+    )
+    .map_err(fail)?;
     for (name, source) in [("scratch", Some(scratch)), ("lower", lower)] {
         let Some(source) = source else { continue };
         let target = Path::new(STAGE).join(name);
@@ -92,7 +99,9 @@ pub(super) fn listen(setup: &Setup) -> Result<Option<OwnedFd>, Failure> {
     }
     let address = ("127.0.0.1", super::super::PROXY_PORT);
     let listener = TcpListener::bind(address).map_err(|error| Failure::new("listen for the proxy", error))?;
-    listener.set_nonblocking(true).map_err(|error| Failure::new("listen for the proxy", error))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|error| Failure::new("listen for the proxy", error))?;
     Ok(Some(listener.into()))
 }
 
@@ -100,7 +109,10 @@ pub(super) fn listen(setup: &Setup) -> Result<Option<OwnedFd>, Failure> {
 pub(super) fn watch(host: &OwnedFd, child: Pid) -> io::Result<()> {
     let inner = sys::pidfd(child.as_raw())?;
     loop {
-        let mut fds = [PollFd::new(host.as_fd(), PollFlags::POLLIN), PollFd::new(inner.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(host.as_fd(), PollFlags::POLLIN),
+            PollFd::new(inner.as_fd(), PollFlags::POLLIN),
+        ];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),

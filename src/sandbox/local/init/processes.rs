@@ -41,7 +41,9 @@ fn parse(stat: &str) -> Option<Process> {
 }
 
 fn all() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter_map(one)
@@ -58,7 +60,10 @@ pub(super) fn descendants(ancestor: i32) -> Vec<Process> {
     let mut found: Vec<Process> = Vec::new();
     let mut next = vec![ancestor];
     while let Some(parent) = next.pop() {
-        for process in all.iter().filter(|process| process.parent == parent && process.pid != ancestor) {
+        for process in all
+            .iter()
+            .filter(|process| process.parent == parent && process.pid != ancestor)
+        {
             found.push(*process);
             next.push(process.pid);
         }
@@ -72,7 +77,12 @@ pub(super) fn kill_command(pid: Pid) {
     // Before its children lose their parent.
     let mut doomed: Vec<i32> = descendants(leader).iter().map(|process| process.pid).collect();
     let _ = killpg(pid, Signal::SIGKILL);
-    doomed.extend(all().iter().filter(|process| process.session == leader || process.group == leader).map(|process| process.pid));
+    doomed.extend(
+        all()
+            .iter()
+            .filter(|process| process.session == leader || process.group == leader)
+            .map(|process| process.pid),
+    );
     doomed.push(leader);
     for pid in &doomed {
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
@@ -137,8 +147,16 @@ mod tests {
 
     #[test]
     fn a_name_may_look_like_anything() {
-        let line = "7 (a) S 1 ( b) R 3 7 6 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 100 4096000 25 18446744073709551615 1 1";
-        let expected = Process { pid: 7, parent: 3, group: 7, session: 6, dead: false, resident: 25 * 4096 };
+        let line =
+            "7 (a) S 1 ( b) R 3 7 6 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 100 4096000 25 18446744073709551615 1 1";
+        let expected = Process {
+            pid: 7,
+            parent: 3,
+            group: 7,
+            session: 6,
+            dead: false,
+            resident: 25 * 4096,
+        };
         assert_eq!(parse(line), Some(expected));
         assert_eq!(parse("7 (cut"), None);
         assert_eq!(parse("7 (cut) R 1"), None);

@@ -21,7 +21,15 @@ use super::namespaces::{STAGE, by_descriptor};
 /// Memory that the sandbox may fill with files where no disk limit is set.
 const MEMORY_FILES: u64 = 1 << 30;
 /// Read-only files of the host's /etc that programs need and that say nothing about the host.
-const ETC: &[&str] = &["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl/certs", "localtime", "magic"];
+const ETC: &[&str] = &[
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/certs",
+    "localtime",
+    "magic",
+];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
@@ -79,7 +87,11 @@ pub(super) fn build(setup: &Setup) -> Result<(), Failure> {
         .map_err(|error| Failure::refused("private mounts", error))?;
     let work = handle(&setup.scratch)?;
     let lower = setup.lower.as_deref().map(handle).transpose()?;
-    let extra = setup.read_only.iter().map(|path| Ok((path, handle(path)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let extra = setup
+        .read_only
+        .iter()
+        .map(|path| Ok((path, handle(path)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
 
     let root = Path::new(STAGE);
     file_system("tmpfs", root, PLAIN, "mode=755,size=16m")?;
@@ -100,7 +112,11 @@ pub(super) fn build(setup: &Setup) -> Result<(), Failure> {
         let target = root.join(path.strip_prefix("/").unwrap_or(path));
         make_dir(&target)?;
         bind_handle(source, &target)?;
-        restrict(&target, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, true)?;
+        restrict(
+            &target,
+            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+            true,
+        )?;
     }
     working_folder(root, setup, &work, lower.as_ref())?;
     enter(root, setup)
@@ -109,14 +125,20 @@ pub(super) fn build(setup: &Setup) -> Result<(), Failure> {
 fn programs(root: &Path) -> Result<(), Failure> {
     for name in ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"] {
         let (host, target) = (Path::new("/").join(name), root.join(name));
-        let Ok(meta) = fs::symlink_metadata(&host) else { continue };
+        let Ok(meta) = fs::symlink_metadata(&host) else {
+            continue;
+        };
         if meta.is_symlink() {
             let link = fs::read_link(&host).map_err(|error| Failure::new(host.display(), error))?;
             symlink(link, &target).map_err(|error| Failure::new(target.display(), error))?;
         } else if meta.is_dir() {
             make_dir(&target)?;
             bind(&host, &target)?;
-            restrict(&target, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, true)?;
+            restrict(
+                &target,
+                libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+                true,
+            )?;
         }
     }
     Ok(())
@@ -146,7 +168,11 @@ fn etc(root: &Path, setup: &Setup) -> Result<(), Failure> {
             File::create(&target).map_err(|error| Failure::new(target.display(), error))?;
         }
         bind(&host, &target)?;
-        restrict(&target, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, true)?;
+        restrict(
+            &target,
+            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+            true,
+        )?;
     }
     Ok(())
 }
@@ -160,11 +186,23 @@ fn devices(root: &Path) -> Result<(), Failure> {
         File::create(&target).map_err(|error| Failure::new(target.display(), error))?;
         bind(&Path::new("/dev").join(name), &target)?;
     }
-    for (link, name) in [("/proc/self/fd", "fd"), ("fd/0", "stdin"), ("fd/1", "stdout"), ("fd/2", "stderr")] {
+    for (link, name) in [
+        ("/proc/self/fd", "fd"),
+        ("fd/0", "stdin"),
+        ("fd/1", "stdout"),
+        ("fd/2", "stderr"),
+    ] {
         symlink(link, dev.join(name)).map_err(|error| Failure::new(name, error))?;
     }
     // Terminals are for the few programs that open one; where they are refused the sandbox is still whole.
-    if file_system("devpts", &dev.join("pts"), MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, "newinstance,ptmxmode=0666").is_ok() {
+    if file_system(
+        "devpts",
+        &dev.join("pts"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+        "newinstance,ptmxmode=0666",
+    )
+    .is_ok()
+    {
         symlink("pts/ptmx", dev.join("ptmx")).map_err(|error| Failure::new("ptmx", error))?;
     }
     Ok(())
@@ -205,19 +243,27 @@ fn working_folder(root: &Path, setup: &Setup, scratch: &OwnedFd, lower: Option<&
         path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
     });
     let Some(plain) = plain else {
-        return Err(Failure::new("workdir", format_args!("`{}` is not an absolute path below /", setup.workdir)));
+        return Err(Failure::new(
+            "workdir",
+            format_args!("`{}` is not an absolute path below /", setup.workdir),
+        ));
     };
     let target = root.join(plain);
     make_dir(&target)?;
     let scratch = PathBuf::from(by_descriptor(scratch));
-    let Some(lower) = lower else { return bind(&scratch.join("work"), &target) };
+    let Some(lower) = lower else {
+        return bind(&scratch.join("work"), &target);
+    };
     // Names without the characters that overlay's options give a meaning to.
     let (below, above) = (root.join("lower"), root.join("scratch"));
     make_dir(&below)?;
     make_dir(&above)?;
     bind_handle(lower, &below)?;
     bind(&scratch, &above)?;
-    let options = format!("lowerdir={0}/lower,upperdir={0}/scratch/upper,workdir={0}/scratch/overlay,userxattr", root.display());
+    let options = format!(
+        "lowerdir={0}/lower,upperdir={0}/scratch/upper,workdir={0}/scratch/overlay,userxattr",
+        root.display()
+    );
     file_system("overlay", &target, PLAIN, &options)?;
     for path in [below, above] {
         umount2(&path, MntFlags::MNT_DETACH).map_err(|error| Failure::refused("detach", error))?;

@@ -53,7 +53,12 @@ pub(super) fn serve(
     host: Option<BorrowedFd<'_>>,
 ) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::new("serve", error);
-    let mut server = Server { setup, fence, control: control.as_fd(), running: Vec::new() };
+    let mut server = Server {
+        setup,
+        fence,
+        control: control.as_fd(),
+        running: Vec::new(),
+    };
     let signals = server.start(listener.as_ref()).map_err(fail)?;
     drop(listener);
     let served = server.run(&signals, host);
@@ -71,7 +76,9 @@ impl Server<'_> {
         children.thread_block()?;
         let signals = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         setsockopt(&self.control, sockopt::SendTimeout, &TimeVal::seconds(UNREAD))?;
-        let ready = Reply::Ready { landlock: self.fence.has_landlock() };
+        let ready = Reply::Ready {
+            landlock: self.fence.has_landlock(),
+        };
         wire::send_reply(self.control, &ready, listener.map(AsFd::as_fd))?;
         Ok(signals)
     }
@@ -93,7 +100,10 @@ impl Server<'_> {
                     self.running.iter_mut().for_each(|running| running.out_of_memory = true);
                 }
             }
-            let mut fds = vec![PollFd::new(self.control, PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            let mut fds = vec![
+                PollFd::new(self.control, PollFlags::POLLIN),
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            ];
             fds.extend(host.map(|host| PollFd::new(host, PollFlags::POLLIN)));
             match poll(&mut fds, self.patience(now, end)) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
@@ -108,21 +118,30 @@ impl Server<'_> {
                 self.reap()?;
             }
             if ready[0] {
-                let Some((request, extra)) = wire::receive_request(self.control)? else { return Ok(()) };
+                let Some((request, extra)) = wire::receive_request(self.control)? else {
+                    return Ok(());
+                };
                 self.handle(request, extra)?;
             }
         }
     }
 
     fn patience(&self, now: Instant, end: Option<Instant>) -> PollTimeout {
-        let mut next = self.running.iter().filter_map(|running| running.deadline).chain(end).min();
+        let mut next = self
+            .running
+            .iter()
+            .filter_map(|running| running.deadline)
+            .chain(end)
+            .min();
         if self.setup.memory.is_some() {
             // Also where only background processes are left.
             let tick = now + MEMORY_TICK;
             next = Some(next.map_or(tick, |next| next.min(tick)));
         }
         let left = next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1));
-        left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX))
+        left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        })
     }
 
     fn end_overdue(&mut self, now: Instant) {
@@ -152,10 +171,25 @@ impl Server<'_> {
             WaitStatus::Signaled(pid, signal, _) => (pid, 128 + signal as i32),
             _ => return Ok(()),
         };
-        let Some(at) = self.running.iter().position(|running| running.pid == pid) else { return Ok(()) };
-        let Running { id, timed_out, out_of_memory, .. } = self.running.swap_remove(at);
+        let Some(at) = self.running.iter().position(|running| running.pid == pid) else {
+            return Ok(());
+        };
+        let Running {
+            id,
+            timed_out,
+            out_of_memory,
+            ..
+        } = self.running.swap_remove(at);
         let Some(id) = id else { return Ok(()) };
-        self.reply(&Reply::Exited { id, code, timed_out, out_of_memory }, None)
+        self.reply(
+            &Reply::Exited {
+                id,
+                code,
+                timed_out,
+                out_of_memory,
+            },
+            None,
+        )
     }
 
     fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -173,8 +207,22 @@ impl Server<'_> {
     fn handle(&mut self, request: Request, extra: Option<OwnedFd>) -> io::Result<()> {
         match request {
             Request::Setup(_) => Ok(()),
-            Request::Exec { id, argv, env, cwd, timeout_ms } => {
-                match command::start(&Command { argv, env, cwd, stdin: extra }, &self.fence) {
+            Request::Exec {
+                id,
+                argv,
+                env,
+                cwd,
+                timeout_ms,
+            } => {
+                match command::start(
+                    &Command {
+                        argv,
+                        env,
+                        cwd,
+                        stdin: extra,
+                    },
+                    &self.fence,
+                ) {
                     Ok((pid, output)) => {
                         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
                         self.track(Some(id), pid, deadline);
@@ -184,14 +232,18 @@ impl Server<'_> {
                 }
             }
             Request::Kill { id } => {
-                let pid = self.running.iter().find(|running| running.id == Some(id)).map(|running| running.pid);
+                let pid = self
+                    .running
+                    .iter()
+                    .find(|running| running.id == Some(id))
+                    .map(|running| running.pid);
                 if let Some(pid) = pid {
                     processes::kill_command(pid);
                 }
                 Ok(())
             }
-            Request::Receive { id, base, path } => self.transfer(id, extra, Place { base, path }, Place::receive),
-            Request::Send { id, base, path } => self.transfer(id, extra, Place { base, path }, Place::send),
+            Request::Receive { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::receive),
+            Request::Send { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::send),
             Request::EndProcesses { id } => {
                 let mut statuses = Vec::new();
                 let commands = self.running.len();
@@ -211,11 +263,13 @@ impl Server<'_> {
         &mut self,
         id: u64,
         stream: Option<OwnedFd>,
-        place: Place,
+        place: &Place,
         work: fn(&Place, OwnedFd) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(stream) = stream else { return self.answer(id, Err("a transfer without a stream".to_owned())) };
-        match command::start_inside(&self.fence, || work(&place, stream)) {
+        let Some(stream) = stream else {
+            return self.answer(id, Err("a transfer without a stream".to_owned()));
+        };
+        match command::start_inside(&self.fence, || work(place, stream)) {
             Ok(pid) => {
                 self.track(None, pid, Some(Instant::now() + TRANSFER));
                 self.answer(id, Ok(0))
@@ -225,6 +279,12 @@ impl Server<'_> {
     }
 
     fn track(&mut self, id: Option<u64>, pid: Pid, deadline: Option<Instant>) {
-        self.running.push(Running { id, pid, deadline, timed_out: false, out_of_memory: false });
+        self.running.push(Running {
+            id,
+            pid,
+            deadline,
+            timed_out: false,
+            out_of_memory: false,
+        });
     }
 }

@@ -1,17 +1,13 @@
 //! The verifier against real sandboxes: what an agent leaves behind must not become a reward.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-#[expect(dead_code, reason = "shared with the other sandbox tests")]
-mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::{Fixture, both};
 use lego::sandbox::{ExecRequest, Sandbox};
 use lego::verifier::{Verdict, VerifierError, VerifyOptions, verify};
-use support::{Fixture, both};
 
 const PASS: &str = "mkdir -p \"$LEGO_LOGS_DIR/verifier\"; echo 1 > \"$LEGO_LOGS_DIR/verifier/reward.txt\"";
 
@@ -28,7 +24,11 @@ impl<'a> Case<'a> {
         fs::create_dir(&tests).unwrap();
         fs::write(tests.join("test.sh"), script).unwrap();
         let options = VerifyOptions::new(Duration::from_secs(20), fixture.folder().join("kept"));
-        Self { fixture, tests, options }
+        Self {
+            fixture,
+            tests,
+            options,
+        }
     }
 
     async fn run(&self, sandbox: &dyn Sandbox) -> Result<Verdict, VerifierError> {
@@ -77,9 +77,15 @@ async fn words_are_no_reward_and_exit_codes_neither() {
         let error = failing.after("true").await.unwrap_err();
         assert!(matches!(error, VerifierError::Missing { exit_code: 1 }), "{error}");
         for (text, expected) in [("", "empty"), ("nan", "finite"), ("PASSED", "one number")] {
-            let case = Case::new(&fixture, &format!("printf '{text}' > \"$LEGO_LOGS_DIR/verifier/reward.txt\""));
+            let case = Case::new(
+                &fixture,
+                &format!("printf '{text}' > \"$LEGO_LOGS_DIR/verifier/reward.txt\""),
+            );
             let error = case.after("true").await.unwrap_err();
-            assert!(matches!(error, VerifierError::Invalid { .. }) && error.to_string().contains(expected), "{error}");
+            assert!(
+                matches!(error, VerifierError::Invalid { .. }) && error.to_string().contains(expected),
+                "{error}"
+            );
         }
         let missing = Case::new(&fixture, "exit 0");
         fs::remove_file(missing.tests.join("test.sh")).unwrap();
@@ -114,7 +120,8 @@ async fn a_process_that_waits_for_the_verifier_is_ended_first() {
     both(async |fixture| {
         let case = Case::new(&fixture, "sleep 0.5; exit 1");
         let sandbox = fixture.create(fixture.spec()).await;
-        let waiting = "(setsid sh -c 'while :; do echo 1 > \"$LEGO_LOGS_DIR/verifier/reward.txt\"; done' >/dev/null 2>&1 &)";
+        let waiting =
+            "(setsid sh -c 'while :; do echo 1 > \"$LEGO_LOGS_DIR/verifier/reward.txt\"; done' >/dev/null 2>&1 &)";
         sandbox.exec(ExecRequest::shell(waiting)).await.unwrap();
         let error = case.run(&*sandbox).await.unwrap_err();
         assert!(matches!(error, VerifierError::Missing { .. }), "{error}");
@@ -132,9 +139,15 @@ async fn the_verifiers_files_and_links_to_elsewhere_are_watched() {
         symlink("/usr", fixture.source.join("from-the-task")).unwrap();
         let mut case = Case::new(&fixture, PASS);
         case.options.protected = vec!["sub".to_owned()];
-        let verdict = case.after("echo x >> sub/deep; ln -s /usr/bin mine; ln -s hello.txt fine").await.unwrap();
+        let verdict = case
+            .after("echo x >> sub/deep; ln -s /usr/bin mine; ln -s hello.txt fine")
+            .await
+            .unwrap();
         assert_eq!(kinds(&verdict), ["protected_files_changed", "links_out_of_workdir"]);
-        assert_eq!((verdict.flags[0].evidence.as_str(), verdict.flags[1].evidence.as_str()), ("sub/deep", "./mine"));
+        assert_eq!(
+            (verdict.flags[0].evidence.as_str(), verdict.flags[1].evidence.as_str()),
+            ("sub/deep", "./mine")
+        );
     })
     .await;
 }
@@ -142,11 +155,17 @@ async fn the_verifiers_files_and_links_to_elsewhere_are_watched() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grader_that_never_ends_is_killed_and_one_that_was_killed_says_so() {
     both(async |fixture| {
-        let mut case = Case::new(&fixture, &format!("{PASS}; sh -c 'while true; do :; done' & while true; do :; done"));
+        let mut case = Case::new(
+            &fixture,
+            &format!("{PASS}; sh -c 'while true; do :; done' & while true; do :; done"),
+        );
         case.options.timeout = Duration::from_millis(500);
         let sandbox = fixture.create(fixture.spec()).await;
         let error = case.run(&*sandbox).await.unwrap_err();
-        assert!(matches!(error, VerifierError::Timeout(_)) && error.may_be_the_agents_doing(), "{error}");
+        assert!(
+            matches!(error, VerifierError::Timeout(_)) && error.may_be_the_agents_doing(),
+            "{error}"
+        );
         assert_eq!(sandbox.end_processes().await.unwrap(), 0);
 
         let case = Case::new(&fixture, "kill -9 $$");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lego::sandbox::local::{LocalBackend, LocalOptions};
-use lego::sandbox::{Backend, Isolation, Limits, Network, Sandbox, SandboxSpec};
+use lego::sandbox::{Backend, ExecRequest, Isolation, Limits, Network, Sandbox, SandboxSpec};
 use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
@@ -43,7 +43,13 @@ impl Fixture {
         let mut options = LocalOptions::new(init_exe(), &root);
         change(&mut options);
         let (weak, backend) = (options.force_weak, Arc::new(Backend::Local(LocalBackend::new(options))));
-        Self { folder: Arc::new(folder), source, backend, root, weak }
+        Self {
+            folder: Arc::new(folder),
+            source,
+            backend,
+            root,
+            weak,
+        }
     }
 
     /// In the process that `spawn_owner` started.
@@ -58,8 +64,13 @@ impl Fixture {
 
     pub(crate) fn spawn_owner(&self, test: &str, marker: &str) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test]).env("LEGO_TEST_ROOT", &self.root).env("LEGO_TEST_MARKER", marker);
-        command.env("LEGO_TEST_INIT", init_exe()).env("TMPDIR", self.folder.path());
+        command
+            .args(["--exact", test])
+            .env("LEGO_TEST_ROOT", &self.root)
+            .env("LEGO_TEST_MARKER", marker);
+        command
+            .env("LEGO_TEST_INIT", init_exe())
+            .env("TMPDIR", self.folder.path());
         if self.weak {
             command.env("LEGO_TEST_WEAK", "1");
         }
@@ -113,6 +124,10 @@ pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }
 
+pub(crate) fn shell(script: &str) -> ExecRequest {
+    ExecRequest::shell(script)
+}
+
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
@@ -121,7 +136,11 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn processes_of(marker: &str) -> usize {
     let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| line.starts_with(b"sleep\0") && line.split(|byte| *byte == 0).any(|word| word == marker.as_bytes())).count()
+    lines
+        .filter(|line| {
+            line.starts_with(b"sleep\0") && line.split(|byte| *byte == 0).any(|word| word == marker.as_bytes())
+        })
+        .count()
 }
 
 /// As root: this test program once more, as a user without any rights, from a folder that it can read.
@@ -137,7 +156,10 @@ pub(crate) fn again_as_nobody() {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
         to
     };
-    let (tests, init) = (copy(&std::env::current_exe().unwrap(), "tests"), copy(&init_exe(), "lego"));
+    let (tests, init) = (
+        copy(&std::env::current_exe().unwrap(), "tests"),
+        copy(&init_exe(), "lego"),
+    );
     let done = Command::new(tests)
         .args(["--skip", "all_of_it_as_an_unprivileged_user", "--test-threads", "4"])
         .env("LEGO_TEST_INIT", init)
