@@ -60,7 +60,7 @@ fn recorded_tokens_and_delta_equal_a_full_rendering() {
             let rendering = Rendering { messages: &messages, tools: Some(&tools), add_generation_prompt: false };
             let full = builder.tokenizer().encode(&builder.template().render(rendering).unwrap()).unwrap();
             let end = full.iter().rposition(|&id| id == stop(&builder)).unwrap();
-            assert_eq!(full[end + 1..], builder.tail(&answer));
+            assert_eq!(full[end + 1..], *builder.tail(&answer));
             recorded = full[..=end].to_vec();
             recorded.extend(delta(&builder, stop(&builder), &answer, &new));
             messages.extend(new);

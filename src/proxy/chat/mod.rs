@@ -3,8 +3,6 @@
 mod request;
 mod response;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};

@@ -20,9 +20,6 @@ pub(super) struct Accounts {
     unresolved_retries: u32,
 }
 
-/// Calls of identical prompts: same parent, same context.
-type Siblings<'a> = BTreeMap<(Option<NodeId>, &'a [u32]), Vec<NodeId>>;
-
 impl Accounts {
     pub(super) fn settle(forest: &CallForest, options: &ExportOptions<'_>) -> Self {
         let mut of: Vec<Account> = forest
@@ -38,7 +35,7 @@ impl Accounts {
             })
             .collect();
         let mut unresolved_retries = 0;
-        for siblings in identical_prompts(forest).into_values() {
+        for siblings in identical_prompts(forest) {
             let candidates: Vec<NodeId> = siblings.into_iter().filter(|id| of[id.index()] == Account::Trained).collect();
             let continued = candidates.iter().any(|&id| forest.node(id).is_continued());
             let kept = |id: NodeId| if continued { forest.node(id).is_continued() } else { Some(&id) == candidates.last() };
@@ -91,12 +88,19 @@ impl Accounts {
     }
 }
 
-fn identical_prompts(forest: &CallForest) -> Siblings<'_> {
-    let mut groups = Siblings::new();
+/// Calls of identical prompts. They need not have the same parent: a path that ends within the prompt may
+/// have been recorded between them.
+fn identical_prompts(forest: &CallForest) -> Vec<Vec<NodeId>> {
+    let mut by_digest: BTreeMap<(usize, u64), Vec<Vec<NodeId>>> = BTreeMap::new();
     for (id, node) in forest.nodes() {
-        groups.entry((node.parent, &node.context)).or_default().push(id);
+        let prompt_len = node.path_len - node.output.len();
+        let groups = by_digest.entry((prompt_len, node.prompt_digest)).or_default();
+        match groups.iter_mut().find(|group| forest.same_prompt(group[0], id)) {
+            Some(group) => group.push(id),
+            None => groups.push(vec![id]),
+        }
     }
-    groups
+    by_digest.into_values().flatten().collect()
 }
 
 /// Calls that continue their conversation from an earlier point than its end, or from nowhere: the agent

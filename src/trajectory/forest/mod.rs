@@ -146,6 +146,20 @@ impl CallForest {
         self.nodes.iter().map(|node| node.context.len() + node.output.len() + node.tail.len()).sum()
     }
 
+    /// Whether two calls had the same prompt.
+    fn same_prompt(&self, left: NodeId, right: NodeId) -> bool {
+        let (left_node, right_node) = (self.node(left), self.node(right));
+        if left_node.parent == right_node.parent {
+            return left_node.context == right_node.context;
+        }
+        let prompt = |id: NodeId| {
+            let mut path = self.path(id);
+            path.truncate(path.len() - self.node(id).output.len());
+            path
+        };
+        prompt(left) == prompt(right)
+    }
+
     /// The node and its ancestors, itself first.
     fn chain(&self, id: NodeId) -> Vec<NodeId> {
         std::iter::successors(Some(id), |&id| self.node(id).parent).collect()

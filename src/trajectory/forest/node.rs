@@ -1,5 +1,7 @@
 //! One recorded call.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde::{Deserialize, Serialize};
 
 use super::ForestError;
@@ -82,6 +84,14 @@ pub struct CallNode {
     pub(super) discarded: bool,
     /// Length of the path, `output` included.
     pub(super) path_len: usize,
+    /// Equal for equal prompts.
+    pub(super) prompt_digest: u64,
+}
+
+fn digest(tokens: &[TokenId]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tokens.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl CallNode {
@@ -98,6 +108,7 @@ impl CallNode {
             children: Vec::new(),
             discarded: false,
             path_len: call.prompt.len() + call.output.len(),
+            prompt_digest: digest(call.prompt),
         }
     }
 

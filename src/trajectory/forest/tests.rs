@@ -71,7 +71,8 @@ fn a_rewritten_history_trains_only_what_is_new() {
 fn interleaved_conversations_give_two_segments() {
     let mut forest = CallForest::default();
     let side = |forest: &mut CallForest, prompt: &[u32], output: &[u32], observation: &[u32]| {
-        let record = CallRecord { conversation: ConversationId(1), ..call(prompt, output, &ones(output)) };
+        let logprobs = ones(output);
+        let record = CallRecord { conversation: ConversationId(1), ..call(prompt, output, &logprobs) };
         forest.record(record).unwrap();
         [prompt, output, observation].concat()
     };
