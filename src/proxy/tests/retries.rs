@@ -4,6 +4,18 @@ fn held(text: &str) -> Answer {
     Answer { hold_after: Some(2), ..Answer::from(text) }
 }
 
+/// Waits until so many calls of the session wait for their conversation's turn.
+async fn waiting(harness: &Harness, ticket: &SessionTicket, count: usize) {
+    let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+    eventually("a call waits", || session.state().waiting.len() == count).await;
+}
+
+fn preempted(harness: &Harness, ticket: &SessionTicket) -> bool {
+    let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+    let capture = session.state().recording.capture(Default::default(), Default::default());
+    capture.audit.num_preempted == 1
+}
+
 /// Client time-outs are disconnect and the same request again.
 #[tokio::test]
 async fn the_identical_request_attaches_to_the_running_generation() {
@@ -49,7 +61,8 @@ async fn a_generation_that_nobody_waits_for_is_aborted_and_kept_as_such() {
     let body = request(&opening());
     let given_up = harness.post(&ticket, &body).timeout(Duration::from_millis(100)).send().await;
     assert!(given_up.is_err());
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+    eventually("it is given up", || session.state().recording.sampled_tokens() == 2).await;
     let answer = harness.chat(&ticket, &body).await;
     assert_eq!(answer["choices"][0]["message"]["content"], "again");
     let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
@@ -72,20 +85,16 @@ async fn a_late_repeat_replaces_the_last_answer() {
 
 #[tokio::test]
 async fn a_conversation_samples_one_answer_at_a_time_and_two_do_not_wait_for_each_other() {
-    let harness = Harness::with(vec![held("one"), held("two"), held("three")], |_| {}).await;
+    let harness = Harness::with(vec![held("one two three"), held("two three four"), held("three four five")], |_| {}).await;
     let ticket = harness.open();
     let first = request(&opening());
     let mut same_conversation = opening();
     same_conversation.push(json!({"role": "user", "content": "more"}));
     let second = request(&same_conversation);
     let other = json!({"messages": [{"role": "user", "content": "title?"}]});
-    let started = |count: usize| {
-        let engine = Arc::clone(&harness.engine);
-        async move { eventually("generations start", || engine.prompts().len() == count).await }
-    };
     let play = async {
-        started(2).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        eventually("two start", || harness.engine.prompts().len() == 2).await;
+        waiting(&harness, &ticket, 1).await;
         assert_eq!(harness.engine.prompts().len(), 2);
         harness.engine.release.add_permits(3);
     };
@@ -98,7 +107,7 @@ async fn a_conversation_samples_one_answer_at_a_time_and_two_do_not_wait_for_eac
 /// The same messages under another body while the first attempt still waits for its turn.
 #[tokio::test]
 async fn a_newer_attempt_displaces_one_that_still_waits() {
-    let harness = Harness::with(vec![held("one"), "two".into()], |_| {}).await;
+    let harness = Harness::with(vec![held("one two three"), "two".into()], |_| {}).await;
     let ticket = harness.open();
     let running = request(&opening());
     let mut messages = opening();
@@ -110,9 +119,9 @@ async fn a_newer_attempt_displaces_one_that_still_waits() {
         eventually("the first runs", || harness.engine.prompts().len() == 1).await;
         let older = harness.send(&ticket, &older);
         let newer = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            waiting(&harness, &ticket, 1).await;
             let release = async {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                eventually("the older is displaced", || preempted(&harness, &ticket)).await;
                 harness.engine.release.add_permits(1);
             };
             tokio::join!(harness.send(&ticket, &newer), release).0
