@@ -91,16 +91,16 @@ impl Accounts {
 /// Calls of identical prompts. They need not have the same parent: a path that ends within the prompt may
 /// have been recorded between them.
 fn identical_prompts(forest: &CallForest) -> Vec<Vec<NodeId>> {
-    let mut by_digest: BTreeMap<(usize, u64), Vec<Vec<NodeId>>> = BTreeMap::new();
+    let mut alike: BTreeMap<(usize, [u32; 4]), Vec<Vec<NodeId>>> = BTreeMap::new();
     for (id, node) in forest.nodes() {
         let prompt_len = node.path_len - node.output.len();
-        let groups = by_digest.entry((prompt_len, node.prompt_digest)).or_default();
+        let groups = alike.entry((prompt_len, node.prompt_end)).or_default();
         match groups.iter_mut().find(|group| forest.same_prompt(group[0], id)) {
             Some(group) => group.push(id),
             None => groups.push(vec![id]),
         }
     }
-    by_digest.into_values().flatten().collect()
+    alike.into_values().flatten().collect()
 }
 
 /// Calls that continue their conversation from an earlier point than its end, or from nowhere: the agent

@@ -1,7 +1,5 @@
 //! One recorded call.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use serde::{Deserialize, Serialize};
 
 use super::ForestError;
@@ -84,14 +82,8 @@ pub struct CallNode {
     pub(super) discarded: bool,
     /// Length of the path, `output` included.
     pub(super) path_len: usize,
-    /// Equal for equal prompts.
-    pub(super) prompt_digest: u64,
-}
-
-fn digest(tokens: &[TokenId]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    tokens.hash(&mut hasher);
-    hasher.finish()
+    /// Equal for equal prompts, and seldom for others: their last tokens.
+    pub(super) prompt_end: [TokenId; 4],
 }
 
 impl CallNode {
@@ -108,7 +100,7 @@ impl CallNode {
             children: Vec::new(),
             discarded: false,
             path_len: call.prompt.len() + call.output.len(),
-            prompt_digest: digest(call.prompt),
+            prompt_end: std::array::from_fn(|back| call.prompt.iter().rev().nth(back).copied().unwrap_or_default()),
         }
     }
 
