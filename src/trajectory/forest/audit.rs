@@ -36,9 +36,18 @@ impl Accounts {
             .collect();
         let mut unresolved_retries = 0;
         for siblings in identical_prompts(forest) {
-            let candidates: Vec<NodeId> = siblings.into_iter().filter(|id| of[id.index()] == Account::Trained).collect();
+            let candidates: Vec<NodeId> = siblings
+                .into_iter()
+                .filter(|id| of[id.index()] == Account::Trained)
+                .collect();
             let continued = candidates.iter().any(|&id| forest.node(id).is_continued());
-            let kept = |id: NodeId| if continued { forest.node(id).is_continued() } else { Some(&id) == candidates.last() };
+            let kept = |id: NodeId| {
+                if continued {
+                    forest.node(id).is_continued()
+                } else {
+                    Some(&id) == candidates.last()
+                }
+            };
             for &id in candidates.iter().filter(|&&id| !kept(id)) {
                 of[id.index()] = Account::Duplicate;
                 unresolved_retries += u32::from(!continued);
@@ -72,7 +81,11 @@ impl Accounts {
         let trained = self.ledger(forest).trained;
         CaptureAudit {
             sampled_tokens,
-            delivered_fraction: if sampled_tokens == 0 { 1.0 } else { (trained as f64 / sampled_tokens as f64) as f32 },
+            delivered_fraction: if sampled_tokens == 0 {
+                1.0
+            } else {
+                (trained as f64 / sampled_tokens as f64) as f32
+            },
             n_rewrites: rewrites(forest),
             n_discarded: count(Account::RolledBack),
             n_unresolved_retries: self.unresolved_retries,
@@ -82,7 +95,11 @@ impl Accounts {
                 .filter(|(id, node)| self.trains(*id) && main.contains(&node.conversation))
                 .count() as u32,
             num_aborts: count(Account::Aborted),
-            finish_reason: forest.nodes().filter(|(_, node)| main.contains(&node.conversation)).last().map(|(_, node)| node.finish),
+            finish_reason: forest
+                .nodes()
+                .filter(|(_, node)| main.contains(&node.conversation))
+                .last()
+                .map(|(_, node)| node.finish),
             ..CaptureAudit::default()
         }
     }

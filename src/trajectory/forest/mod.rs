@@ -128,7 +128,10 @@ impl CallForest {
 
     /// All calls in the order in which they were recorded.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &CallNode)> {
-        self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(index, node)| (NodeId(index as u32), node))
     }
 
     /// Tokens sampled in all calls: what the engine's own usage must add up to.
@@ -143,7 +146,10 @@ impl CallForest {
 
     /// Tokens held in memory, context and output together.
     pub fn stored_tokens(&self) -> usize {
-        self.nodes.iter().map(|node| node.context.len() + node.output.len() + node.tail.len()).sum()
+        self.nodes
+            .iter()
+            .map(|node| node.context.len() + node.output.len() + node.tail.len())
+            .sum()
     }
 
     /// Whether two calls had the same prompt.

@@ -46,7 +46,10 @@ impl CallRecord<'_> {
         if let Some(logprobs) = self.logprobs
             && logprobs.len() != output
         {
-            return Err(ForestError::LogprobCount { logprobs: logprobs.len(), output });
+            return Err(ForestError::LogprobCount {
+                logprobs: logprobs.len(),
+                output,
+            });
         }
         let mut end = 0;
         for span in self.versions {
