@@ -36,6 +36,8 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         }
         let recorded = place.parent.map(|turn| state.recording.recorded(turn));
         let parent = place.parent.map(|turn| state.recording.call_of(turn));
+        // Who goes on from an answer has received it: no retry of it is to come, and its prompt need not be kept.
+        state.flights.retain(|_, flight| Some(flight.call) != parent);
         (place, recorded, parent, state.recording.repeated_call(&request.digest))
     };
     let continued =

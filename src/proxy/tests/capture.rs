@@ -24,6 +24,8 @@ async fn a_conversation_is_one_segment_of_exactly_what_was_sampled() {
     let harness = Harness::new(&answers.each_ref().map(String::as_str)).await;
     let ticket = harness.open();
     let messages = three_turns(&harness, &ticket).await;
+    let flights = harness.proxy.0.session(&ticket.key.0).unwrap().state().flights.len();
+    assert_eq!(flights, 1, "only the last answer can be asked for again");
     let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
 
     let [segment] = capture.segments.as_slice() else {
