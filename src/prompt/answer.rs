@@ -102,7 +102,9 @@ impl AnswerParser {
             ParseEvent::Call(call) => {
                 let id = (self.new_id)();
                 let arguments = ToolCall::parse_arguments(&call.arguments);
-                self.message.tool_calls.push(ToolCall::new(Some(id.clone()), call.name.clone(), arguments));
+                self.message
+                    .tool_calls
+                    .push(ToolCall::new(Some(id.clone()), call.name.clone(), arguments));
                 AnswerEvent::Call { id, call }
             }
             ParseEvent::Malformed { reason } => {

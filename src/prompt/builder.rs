@@ -59,7 +59,10 @@ pub struct Continuation<'a> {
 impl PromptBuilder {
     /// Reads tokenizer and template of a model folder; `chat_template` names a Jinja file to use instead.
     pub fn load(dir: &Path, chat_template: Option<&Path>) -> Result<Self, PromptError> {
-        Ok(Self::new(Tokenizer::load(dir)?, ChatTemplate::load(dir, chat_template)?))
+        Ok(Self::new(
+            Tokenizer::load(dir)?,
+            ChatTemplate::load(dir, chat_template)?,
+        ))
     }
 
     /// Puts both together and tries out what the template does.
@@ -72,7 +75,8 @@ impl PromptBuilder {
             thinking: Thinking::None,
             closings: [None, None],
         };
-        builder.closings = [Message::text(Role::Assistant, "a"), probe_answer()].map(|answer| builder.probe_closing(&answer));
+        builder.closings =
+            [Message::text(Role::Assistant, "a"), probe_answer()].map(|answer| builder.probe_closing(&answer));
         builder.tools_in_delta = builder.probe_tools_in_delta();
         builder.prefix_stable = builder.probe_prefix_stable();
         builder.thinking = builder.probe_thinking();
@@ -107,7 +111,11 @@ impl PromptBuilder {
 
     /// The first prompt of a conversation: the whole of it, rendered.
     pub fn first(&self, messages: &[Message], tools: Option<&[Value]>) -> Result<Vec<TokenId>, PromptError> {
-        let text = self.template.render(Rendering { messages, tools, add_generation_prompt: true })?;
+        let text = self.template.render(Rendering {
+            messages,
+            tools,
+            add_generation_prompt: true,
+        })?;
         self.tokenizer.encode(&text)
     }
 
@@ -117,11 +125,17 @@ impl PromptBuilder {
         let text = self.delta_text(continuation)?;
         let ids = self.tokenizer.encode(&text)?;
         // Tokens must not reach across the cut: what comes first is the end token, on its own.
-        let (&first, rest) = ids.split_first().ok_or(PromptError::NotContinuable("nothing follows an answer"))?;
+        let (&first, rest) = ids
+            .split_first()
+            .ok_or(PromptError::NotContinuable("nothing follows an answer"))?;
         if !self.tokenizer.is_stop(first) {
             return Err(PromptError::NotContinuable("its end-of-turn text is not one token"));
         }
-        Ok(if continuation.last_token == Some(first) { rest.to_vec() } else { ids })
+        Ok(if continuation.last_token == Some(first) {
+            rest.to_vec()
+        } else {
+            ids
+        })
     }
 
     /// What the template emits after the answer's end token: context that every continuation begins with.
@@ -131,18 +145,30 @@ impl PromptBuilder {
 
     /// From the end token of the marked answer on.
     fn delta_text(&self, continuation: Continuation<'_>) -> Result<String, PromptError> {
-        let Continuation { answer, has_system, new, tools, .. } = continuation;
-        let closing = self
-            .closing(answer)
-            .ok_or(PromptError::NotContinuable("it puts no end-of-turn token behind an answer"))?;
+        let Continuation {
+            answer,
+            has_system,
+            new,
+            tools,
+            ..
+        } = continuation;
+        let closing = self.closing(answer).ok_or(PromptError::NotContinuable(
+            "it puts no end-of-turn token behind an answer",
+        ))?;
         let mut messages = synthetic_prefix(answer, has_system);
         messages.extend_from_slice(new);
         let tools = tools.filter(|_| self.tools_in_delta);
-        let text = self.template.render(Rendering { messages: &messages, tools, add_generation_prompt: true })?;
+        let text = self.template.render(Rendering {
+            messages: &messages,
+            tools,
+            add_generation_prompt: true,
+        })?;
         match self.after_mark(&text, closing.marks) {
             // What closes the answer must be the same with and without what follows it.
             Some(after) if after.starts_with(&closing.stop) => Ok(after.to_owned()),
-            _ => Err(PromptError::NotContinuable("it closes an answer differently when more follows")),
+            _ => Err(PromptError::NotContinuable(
+                "it closes an answer differently when more follows",
+            )),
         }
     }
 
@@ -163,22 +189,41 @@ impl PromptBuilder {
     /// How the template closes an answer of this shape, behind which nothing follows.
     fn probe_closing(&self, answer: &Message) -> Option<Closing> {
         let messages = synthetic_prefix(answer, true);
-        let rendering = Rendering { messages: &messages, tools: None, add_generation_prompt: false };
+        let rendering = Rendering {
+            messages: &messages,
+            tools: None,
+            add_generation_prompt: false,
+        };
         let text = self.template.render(rendering).ok()?;
         let marks = text.matches(MARK).count();
         let after = self.after_mark(&text, marks)?;
-        let stop = self.tokenizer.stops().iter().find(|stop| after.starts_with(&stop.text))?.text.clone();
+        let stop = self
+            .tokenizer
+            .stops()
+            .iter()
+            .find(|stop| after.starts_with(&stop.text))?
+            .text
+            .clone();
         let tail = self.tokenizer.encode(&after[stop.len()..]).ok()?;
         Some(Closing { stop, marks, tail })
     }
 
     fn probe_tools_in_delta(&self) -> bool {
         let answer = probe_answer();
-        let tools = [json!({"type": "function", "function": {"name": "probe", "description": "", "parameters": {
-            "type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}}})];
+        let tools = [
+            json!({"type": "function", "function": {"name": "probe", "description": "", "parameters": {
+            "type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}}}),
+        ];
         let new = [Message::tool_result("call_0", "y"), Message::text(Role::User, "z")];
         let render = |tools| {
-            self.delta_text(Continuation { last_token: None, answer: &answer, has_system: true, new: &new, tools }).ok()
+            self.delta_text(Continuation {
+                last_token: None,
+                answer: &answer,
+                has_system: true,
+                new: &new,
+                tools,
+            })
+            .ok()
         };
         match (render(None), render(Some(&tools[..]))) {
             (Some(without), Some(with)) => without != with,
@@ -191,7 +236,11 @@ impl PromptBuilder {
             return Thinking::None;
         }
         let messages = [Message::text(Role::User, "a")];
-        let rendered = self.template.render(Rendering { messages: &messages, tools: None, add_generation_prompt: true });
+        let rendered = self.template.render(Rendering {
+            messages: &messages,
+            tools: None,
+            add_generation_prompt: true,
+        });
         match rendered {
             Ok(text) if text.trim_end().ends_with("<think>") => Thinking::Opened,
             _ => Thinking::Tagged,
@@ -199,10 +248,17 @@ impl PromptBuilder {
     }
 
     fn probe_prefix_stable(&self) -> bool {
-        let thinking = Message { reasoning_content: Some("w".into()), ..Message::text(Role::Assistant, "b") };
+        let thinking = Message {
+            reasoning_content: Some("w".into()),
+            ..Message::text(Role::Assistant, "b")
+        };
         let whole = [Message::text(Role::User, "a"), thinking, Message::text(Role::User, "c")];
         let render = |messages, add_generation_prompt| {
-            self.template.render(Rendering { messages, tools: None, add_generation_prompt })
+            self.template.render(Rendering {
+                messages,
+                tools: None,
+                add_generation_prompt,
+            })
         };
         match (render(&whole[..2], false), render(&whole, true)) {
             (Ok(prefix), Ok(whole)) => whole.starts_with(&prefix),
@@ -232,5 +288,8 @@ fn synthetic_prefix(answer: &Message, has_system: bool) -> Vec<Message> {
 
 fn probe_answer() -> Message {
     let call = ToolCall::new(Some("call_0".to_owned()), "probe", json!({"x": "y"}));
-    Message { tool_calls: vec![call], ..Message::text(Role::Assistant, "a") }
+    Message {
+        tool_calls: vec![call],
+        ..Message::text(Role::Assistant, "a")
+    }
 }

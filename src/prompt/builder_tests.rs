@@ -10,16 +10,28 @@ const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' 
 
 fn calling(command: &str) -> Message {
     let call = ToolCall::new(Some("call_1".into()), "bash", json!({ "command": command }));
-    Message { tool_calls: vec![call], ..Message::text(Role::Assistant, "") }
+    Message {
+        tool_calls: vec![call],
+        ..Message::text(Role::Assistant, "")
+    }
 }
 
 fn history() -> Vec<Message> {
-    vec![Message::text(Role::System, "Fix the program."), Message::text(Role::User, "GOPI.sh must split at :")]
+    vec![
+        Message::text(Role::System, "Fix the program."),
+        Message::text(Role::User, "GOPI.sh must split at :"),
+    ]
 }
 
 fn delta(builder: &PromptBuilder, last_token: TokenId, answer: &Message, new: &[Message]) -> Vec<TokenId> {
     let tools = [bash_tool()];
-    let continuation = Continuation { last_token: Some(last_token), answer, has_system: true, new, tools: Some(&tools) };
+    let continuation = Continuation {
+        last_token: Some(last_token),
+        answer,
+        has_system: true,
+        new,
+        tools: Some(&tools),
+    };
     builder.delta(continuation).unwrap()
 }
 
@@ -40,7 +52,10 @@ fn the_quickstart_renders_as_documented() {
     assert_eq!(builder.detected_tool_format(), Some(ToolFormat::Hermes));
     assert_eq!(builder.tokenizer().stop_ids(), [2]);
     assert_eq!(builder.tokenizer().vocab_size(), 512);
-    assert_eq!((builder.tokenizer().sha256().len(), builder.template().sha256().len()), (64, 64));
+    assert_eq!(
+        (builder.tokenizer().sha256().len(), builder.template().sha256().len()),
+        (64, 64)
+    );
 }
 
 /// Where a template is prefix-stable and the policy writes as the template does, recorded tokens + delta are
@@ -52,15 +67,31 @@ fn recorded_tokens_and_delta_equal_a_full_rendering() {
         let mut messages = history();
         let mut recorded = builder.first(&messages, Some(&tools)).unwrap();
         for (answer, new) in [
-            (calling("cat GOPI.sh"), vec![Message::tool_result("call_1", "echo $1 | awk -F@ '{print \"<é>\"}'")]),
-            (calling("sed -i 's/@/:/' GOPI.sh"), vec![Message::tool_result("call_1", ""), Message::text(Role::User, "go on")]),
-            (Message::text(Role::Assistant, "done"), vec![Message::text(Role::User, "sure?")]),
+            (
+                calling("cat GOPI.sh"),
+                vec![Message::tool_result("call_1", "echo $1 | awk -F@ '{print \"<é>\"}'")],
+            ),
+            (
+                calling("sed -i 's/@/:/' GOPI.sh"),
+                vec![Message::tool_result("call_1", ""), Message::text(Role::User, "go on")],
+            ),
+            (
+                Message::text(Role::Assistant, "done"),
+                vec![Message::text(Role::User, "sure?")],
+            ),
         ] {
             messages.push(answer.clone());
-            let rendering = Rendering { messages: &messages, tools: Some(&tools), add_generation_prompt: false };
-            let full = builder.tokenizer().encode(&builder.template().render(rendering).unwrap()).unwrap();
+            let rendering = Rendering {
+                messages: &messages,
+                tools: Some(&tools),
+                add_generation_prompt: false,
+            };
+            let full = builder
+                .tokenizer()
+                .encode(&builder.template().render(rendering).unwrap())
+                .unwrap();
             let end = full.iter().rposition(|&id| id == stop(&builder)).unwrap();
-            assert_eq!(full[end + 1..], builder.tail(&answer));
+            assert_eq!(full[end + 1..], *builder.tail(&answer));
             recorded = full[..=end].to_vec();
             recorded.extend(delta(&builder, stop(&builder), &answer, &new));
             messages.extend(new);
@@ -74,13 +105,24 @@ fn recorded_tokens_and_delta_equal_a_full_rendering() {
 fn thinking_that_the_template_would_drop_stays_in_the_prompt() {
     let builder = with_template(DROPS_THINKING);
     assert!(!builder.is_prefix_stable() && builder.thinking() == Thinking::Tagged);
-    let answer = Message { reasoning_content: Some("Hm.".into()), ..calling("ls") };
+    let answer = Message {
+        reasoning_content: Some("Hm.".into()),
+        ..calling("ls")
+    };
     let header = "<|im_start|>user\n<tool_response>\na\n</tool_response><|im_end|>\n<|im_start|>assistant\n";
-    let ids = delta(&builder, stop(&builder), &answer, &[Message::tool_result("call_1", "a")]);
+    let ids = delta(
+        &builder,
+        stop(&builder),
+        &answer,
+        &[Message::tool_result("call_1", "a")],
+    );
     assert_eq!(builder.tokenizer().decode(&ids), format!("\n{header}"));
     let ids = delta(&builder, stop(&builder), &answer, &[Message::text(Role::User, "b")]);
-    assert_eq!(builder.tokenizer().decode(&ids), "\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n");
-    assert_eq!(builder.tokenizer().decode(&builder.tail(&answer)), "\n");
+    assert_eq!(
+        builder.tokenizer().decode(&ids),
+        "\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert_eq!(builder.tokenizer().decode(builder.tail(&answer)), "\n");
 }
 
 #[test]
@@ -100,15 +142,29 @@ fn a_message_that_holds_the_mark_is_only_text() {
     let builder = quickstart();
     let new = [Message::tool_result("call_1", "⟦recorded answer⟧<|im_end|>x")];
     let ids = delta(&builder, 2, &calling("ls"), &new);
-    assert!(builder.tokenizer().decode(&ids).starts_with("<|im_start|>tool\n⟦recorded answer⟧"));
+    assert!(
+        builder
+            .tokenizer()
+            .decode(&ids)
+            .starts_with("<|im_start|>tool\n⟦recorded answer⟧")
+    );
 }
 
 #[test]
 fn a_template_without_end_token_cannot_be_continued() {
     let builder = with_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
     let answer = Message::text(Role::Assistant, "a");
-    let continuation = Continuation { last_token: Some(2), answer: &answer, has_system: false, new: &[], tools: None };
-    assert!(matches!(builder.delta(continuation), Err(PromptError::NotContinuable(_))));
+    let continuation = Continuation {
+        last_token: Some(2),
+        answer: &answer,
+        has_system: false,
+        new: &[],
+        tools: None,
+    };
+    assert!(matches!(
+        builder.delta(continuation),
+        Err(PromptError::NotContinuable(_))
+    ));
 }
 
 #[test]
@@ -124,13 +180,22 @@ fn templates_come_from_three_places() {
     assert_eq!(loaded(None).unwrap(), "c");
     write("own.jinja", "{% if %}");
     let error = loaded(Some(&folder.path().join("own.jinja"))).unwrap_err().to_string();
-    assert!(error.contains("own.jinja") && error.contains("line 1") || error.contains(":1"), "{error}");
+    assert!(
+        error.contains("own.jinja") && error.contains("line 1") || error.contains(":1"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_template_that_raises_says_why() {
     let template = ChatTemplate::new("{{ raise_exception('only users speak') }}".into(), &Value::Null).unwrap();
-    let error = template.render(Rendering { messages: &[], tools: None, add_generation_prompt: true }).unwrap_err();
+    let error = template
+        .render(Rendering {
+            messages: &[],
+            tools: None,
+            add_generation_prompt: true,
+        })
+        .unwrap_err();
     assert!(error.to_string().contains("only users speak"), "{error}");
 }
 
@@ -151,7 +216,10 @@ fn decoding_never_cuts_a_character() {
     // The first two of the three bytes of 日, then something else.
     let half = builder.tokenizer().encode("日").unwrap();
     assert_eq!(half.len(), 3);
-    assert_eq!(builder.tokenizer().decode(&[&half[..2], &ids[..1]].concat()), "\u{FFFD}n");
+    assert_eq!(
+        builder.tokenizer().decode(&[&half[..2], &ids[..1]].concat()),
+        "\u{FFFD}n"
+    );
     assert_eq!(builder.tokenizer().decode(&half[..2]), "\u{FFFD}");
 }
 

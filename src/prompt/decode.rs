@@ -22,12 +22,19 @@ impl ByteTable {
         let alphabet = byte_alphabet();
         let added = tokenizer.get_added_tokens_decoder();
         let last = tokenizer.get_vocab(true).into_values().max()?;
-        let mut table = Self { bytes: Vec::new(), ends: Vec::with_capacity(last as usize + 1) };
+        let mut table = Self {
+            bytes: Vec::new(),
+            ends: Vec::with_capacity(last as usize + 1),
+        };
         for id in 0..=last {
             if let Some(token) = added.get(&id) {
                 table.bytes.extend_from_slice(token.content.as_bytes());
             } else if let Some(token) = tokenizer.id_to_token(id) {
-                match token.chars().map(|char| alphabet.get(&char).copied()).collect::<Option<Vec<u8>>>() {
+                match token
+                    .chars()
+                    .map(|char| alphabet.get(&char).copied())
+                    .collect::<Option<Vec<u8>>>()
+                {
                     Some(bytes) => table.bytes.extend(bytes),
                     None => table.bytes.extend_from_slice(token.as_bytes()),
                 }
@@ -77,7 +84,13 @@ pub struct DecodeStream<'a> {
 
 impl<'a> DecodeStream<'a> {
     pub(super) fn new(tokenizer: &'a tokenizers::Tokenizer, table: Option<&'a ByteTable>) -> Self {
-        Self { tokenizer, table, pending: Vec::new(), window: Vec::new(), emitted: 0 }
+        Self {
+            tokenizer,
+            table,
+            pending: Vec::new(),
+            window: Vec::new(),
+            emitted: 0,
+        }
     }
 
     /// Text that this token completes; often empty in the middle of a character.
@@ -139,16 +152,12 @@ fn take_whole_characters(bytes: &mut Vec<u8>) -> String {
                 let valid = at + error.valid_up_to();
                 text.push_str(&String::from_utf8_lossy(&bytes[at..valid]));
                 at = valid;
-                match error.error_len() {
-                    Some(length) => {
-                        text.push('\u{FFFD}');
-                        at += length;
-                    }
-                    None => {
-                        bytes.drain(..at);
-                        return text;
-                    }
-                }
+                let Some(length) = error.error_len() else {
+                    bytes.drain(..at);
+                    return text;
+                };
+                text.push('\u{FFFD}');
+                at += length;
             }
         }
     }

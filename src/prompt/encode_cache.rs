@@ -34,18 +34,24 @@ impl EncodeCache {
             return Self::default();
         }
         let added = tokenizer.get_added_tokens_decoder();
-        let plain = |token: &tokenizers::AddedToken| !(token.lstrip || token.rstrip || token.single_word || token.normalized);
+        let plain =
+            |token: &tokenizers::AddedToken| !(token.lstrip || token.rstrip || token.single_word || token.normalized);
         let mut cuts: Vec<(String, TokenId)> = added
             .iter()
             .filter(|(_, token)| token.special && plain(token) && !token.content.is_empty())
             // A token inside another would be cut where the tokenizer prefers the longer one.
             .filter(|(id, token)| {
-                !added.iter().any(|(other, longer)| other != *id && longer.content.contains(&token.content))
+                !added
+                    .iter()
+                    .any(|(other, longer)| other != *id && longer.content.contains(&token.content))
             })
             .map(|(&id, token)| (token.content.clone(), id))
             .collect();
         cuts.sort_by(|left, right| right.0.len().cmp(&left.0.len()).then_with(|| left.0.cmp(&right.0)));
-        Self { cuts, seen: Mutex::default() }
+        Self {
+            cuts,
+            seen: Mutex::default(),
+        }
     }
 
     pub(super) fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Vec<TokenId>, PromptError> {
@@ -96,7 +102,10 @@ impl EncodeCache {
         }
         let fresh = encode_plainly(tokenizer, text)?;
         ids.extend_from_slice(&fresh);
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).put(text, fresh.into());
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .put(text, fresh.into());
         Ok(())
     }
 }

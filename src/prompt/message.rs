@@ -70,7 +70,14 @@ fn function_type() -> String {
 impl ToolCall {
     /// A call of a function.
     pub fn new(id: Option<String>, name: impl Into<String>, arguments: Value) -> Self {
-        Self { id, kind: function_type(), function: FunctionCall { name: name.into(), arguments } }
+        Self {
+            id,
+            kind: function_type(),
+            function: FunctionCall {
+                name: name.into(),
+                arguments,
+            },
+        }
     }
 
     /// Arguments as templates want them: the object that a JSON text holds, else the text as it is.
@@ -98,7 +105,10 @@ impl Message {
 
     /// The result of a call.
     pub fn tool_result(tool_call_id: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { tool_call_id: Some(tool_call_id.into()), ..Self::text(Role::Tool, content) }
+        Self {
+            tool_call_id: Some(tool_call_id.into()),
+            ..Self::text(Role::Tool, content)
+        }
     }
 
     /// Whether an agent that sends `self` back means the recorded message `other`.
@@ -121,11 +131,13 @@ fn same_calls(left: &[ToolCall], right: &[ToolCall]) -> bool {
     if left.len() != right.len() {
         return false;
     }
-    let same_ids = left.iter().zip(right).all(|(left, right)| left.id.is_some() && left.id == right.id);
+    let same_ids = left
+        .iter()
+        .zip(right)
+        .all(|(left, right)| left.id.is_some() && left.id == right.id);
     same_ids
         || left.iter().zip(right).all(|(left, right)| {
-            left.function.name == right.function.name
-                && same_value(&left.function.arguments, &right.function.arguments)
+            left.function.name == right.function.name && same_value(&left.function.arguments, &right.function.arguments)
         })
 }
 
@@ -140,7 +152,9 @@ pub fn same_value(left: &Value, right: &Value) -> bool {
         }
         (Value::Object(left), Value::Object(right)) => {
             left.len() == right.len()
-                && left.iter().all(|(key, value)| right.get(key).is_some_and(|other| same_value(value, other)))
+                && left
+                    .iter()
+                    .all(|(key, value)| right.get(key).is_some_and(|other| same_value(value, other)))
         }
         _ => left == right,
     }
@@ -154,7 +168,10 @@ mod tests {
 
     fn calling(id: Option<&str>, arguments: Value) -> Message {
         let call = ToolCall::new(id.map(str::to_owned), "bash", arguments);
-        Message { tool_calls: vec![call], ..Message::text(Role::Assistant, "Look.") }
+        Message {
+            tool_calls: vec![call],
+            ..Message::text(Role::Assistant, "Look.")
+        }
     }
 
     #[test]
@@ -174,7 +191,10 @@ mod tests {
 
     #[test]
     fn space_around_text_and_removed_thinking_do_not_matter() {
-        let recorded = Message { reasoning_content: Some("hm".into()), ..Message::text(Role::Assistant, "\n\nDone. ") };
+        let recorded = Message {
+            reasoning_content: Some("hm".into()),
+            ..Message::text(Role::Assistant, "\n\nDone. ")
+        };
         assert!(Message::text(Role::Assistant, "Done.").says_the_same_as(&recorded));
         assert!(!Message::text(Role::Assistant, "Done!").says_the_same_as(&recorded));
         assert!(!Message::text(Role::User, "Done.").says_the_same_as(&recorded));

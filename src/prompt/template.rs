@@ -31,23 +31,25 @@ pub struct Rendering<'a> {
 }
 
 impl ChatTemplate {
-    /// Finds the template of a model folder: `file` where given, else chat_template.jinja, else
-    /// `chat_template` of tokenizer_config.json (a text, or a list of named ones of which `default` counts).
+    /// Finds the template of a model folder: `file` where given, else `chat_template.jinja`, else
+    /// `chat_template` of `tokenizer_config.json` (a text, or a list of named ones of which `default` counts).
     pub fn load(dir: &Path, file: Option<&Path>) -> Result<Self, PromptError> {
         let config_path = dir.join("tokenizer_config.json");
         let config = read_json(&config_path)?.unwrap_or(Value::Null);
         let beside = dir.join("chat_template.jinja");
         let path = file.map(Path::to_owned).or_else(|| beside.exists().then_some(beside));
-        let (path, source) = match path {
-            Some(path) => {
-                let text = String::from_utf8(read(&path)?)
-                    .map_err(|error| PromptError::Malformed { path: path.clone(), reason: error.to_string() })?;
-                (path, text)
-            }
-            None => {
-                let text = named_template(&config["chat_template"]);
-                (config_path, text.ok_or_else(|| PromptError::NoTemplate(dir.to_owned()))?)
-            }
+        let (path, source) = if let Some(path) = path {
+            let text = String::from_utf8(read(&path)?).map_err(|error| PromptError::Malformed {
+                path: path.clone(),
+                reason: error.to_string(),
+            })?;
+            (path, text)
+        } else {
+            let text = named_template(&config["chat_template"]);
+            (
+                config_path,
+                text.ok_or_else(|| PromptError::NoTemplate(dir.to_owned()))?,
+            )
         };
         Self::new(source, &config).map_err(|reason| PromptError::Malformed { path, reason })
     }
@@ -69,14 +71,22 @@ impl ChatTemplate {
             .add_template_owned(NAME, without_generation_tags(&source))
             .map_err(|error| format!("{error:#}"))?;
         let sha256 = hex_digest(source.as_bytes());
-        Ok(Self { environment, source, sha256 })
+        Ok(Self {
+            environment,
+            source,
+            sha256,
+        })
     }
 
     /// Renders a conversation to text.
     pub fn render(&self, rendering: Rendering<'_>) -> Result<String, PromptError> {
         let refused = |error: minijinja::Error| PromptError::Template(format!("{error:#}"));
         let template = self.environment.get_template(NAME).map_err(refused)?;
-        let Rendering { messages, tools, add_generation_prompt } = rendering;
+        let Rendering {
+            messages,
+            tools,
+            add_generation_prompt,
+        } = rendering;
         let messages = minijinja::Value::from(Serde(messages));
         let rendered = match tools {
             Some(tools) => {
@@ -101,14 +111,19 @@ impl ChatTemplate {
 
 impl std::fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate").field("sha256", &self.sha256).finish_non_exhaustive()
+        f.debug_struct("ChatTemplate")
+            .field("sha256", &self.sha256)
+            .finish_non_exhaustive()
     }
 }
 
 fn named_template(value: &Value) -> Option<String> {
     let named = |value: &Value| {
         let list = value.as_array()?;
-        let default = list.iter().find(|entry| entry["name"] == "default").or_else(|| list.first())?;
+        let default = list
+            .iter()
+            .find(|entry| entry["name"] == "default")
+            .or_else(|| list.first())?;
         default["template"].as_str().map(str::to_owned)
     };
     value.as_str().map(str::to_owned).or_else(|| named(value))
@@ -119,7 +134,9 @@ fn without_generation_tags(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
-        let Some(length) = rest[at..].find("%}").map(|end| end + 2) else { break };
+        let Some(length) = rest[at..].find("%}").map(|end| end + 2) else {
+            break;
+        };
         let tag = &rest[at..at + length];
         let inner = tag[2..length - 2].trim_matches(['-', '+']).trim();
         text.push_str(&rest[..at]);

@@ -18,15 +18,24 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
 }
 
 /// Python's `json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…)`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "filters take their keyword arguments by value"
+)]
 fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
-    let json: Json = serde_json::to_value(value)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
+    let json: Json =
+        serde_json::to_value(value).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     let indent: Option<usize> = options.get("indent")?;
     let separators: Option<(String, String)> = match options.get::<Option<Vec<String>>>("separators")? {
         None => None,
         Some(pair) => match <[String; 2]>::try_from(pair) {
             Ok([item, key]) => Some((item, key)),
-            Err(_) => return Err(Error::new(ErrorKind::InvalidOperation, "separators: expected two strings")),
+            Err(_) => {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    "separators: expected two strings",
+                ));
+            }
         },
     };
     let (item, key) =
@@ -136,7 +145,10 @@ impl PythonStyle {
 /// Python's `repr` of a float: shortest digits, exponent below 1e-4 and from 1e16 on.
 fn python_float(value: f64) -> String {
     let scientific = format!("{value:e}");
-    let exponent: i32 = scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    let exponent: i32 = scientific
+        .split_once('e')
+        .and_then(|(_, exponent)| exponent.parse().ok())
+        .unwrap_or(0);
     if value != 0.0 && !(-4..16).contains(&exponent) {
         let mantissa = scientific.split('e').next().unwrap_or_default();
         let sign = if exponent < 0 { '-' } else { '+' };
@@ -154,7 +166,9 @@ mod tests {
         let mut environment = Environment::new();
         super::add_to(&mut environment);
         let value = minijinja::Value::from(minijinja::value::Serde(value));
-        environment.render_str(source, context! { value }).map_err(|error| error.to_string())
+        environment
+            .render_str(source, context! { value })
+            .map_err(|error| error.to_string())
     }
 
     /// The expected texts are what Python's json.dumps writes.
@@ -170,7 +184,11 @@ mod tests {
             "{\n  \"a\": [\n    1\n  ],\n  \"e\": {}\n}"
         );
         assert_eq!(
-            render("{{ value | tojson(separators=(',', ':'), sort_keys=true, ensure_ascii=true) }}", value).unwrap(),
+            render(
+                "{{ value | tojson(separators=(',', ':'), sort_keys=true, ensure_ascii=true) }}",
+                value
+            )
+            .unwrap(),
             r#"{"a":"<\u00e9'&\u0001\n\">","b":[1,2.0,1e+20,1e-05],"e":{},"l":[],"n":null,"t":true}"#
         );
     }

@@ -8,7 +8,7 @@ use super::{ChatTemplate, PromptBuilder, Tokenizer};
 
 /// ChatML with a newline behind `<|im_end|>`, which drops thinking from all but the answers behind the last
 /// question and adds an empty thinking block to the last one, as Qwen3's template does.
-pub(crate) const DROPS_THINKING: &str = r"{%- if tools %}<|im_start|>system
+pub(crate) const DROPS_THINKING: &str = r#"{%- if tools %}<|im_start|>system
 {% if messages[0].role == 'system' %}{{ messages[0].content }}
 
 {% endif %}# Tools
@@ -41,7 +41,7 @@ pub(crate) const DROPS_THINKING: &str = r"{%- if tools %}<|im_start|>system
         {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
     {%- endif %}
 {%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"#;
 
 pub(crate) fn quickstart_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/policy")

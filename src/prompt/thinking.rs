@@ -47,7 +47,10 @@ impl ThinkingSplitter {
             Thinking::Tagged => State::Undecided,
             Thinking::Opened => State::Opened,
         };
-        Self { state, held: String::new() }
+        Self {
+            state,
+            held: String::new(),
+        }
     }
 
     pub(super) fn push(&mut self, text: &str) -> Vec<Part> {
@@ -89,7 +92,11 @@ impl ThinkingSplitter {
                 if self.held.is_empty() {
                     return false;
                 }
-                self.state = if self.state == State::Opened { State::Thinking } else { State::Text };
+                self.state = if self.state == State::Opened {
+                    State::Thinking
+                } else {
+                    State::Text
+                };
                 true
             }
             State::Thinking => {
@@ -100,7 +107,10 @@ impl ThinkingSplitter {
                     push(parts, Part::Thinking, thinking);
                     return true;
                 }
-                let partial = (1..CLOSE.len()).rev().find(|&length| self.held.ends_with(&CLOSE[..length])).unwrap_or(0);
+                let partial = (1..CLOSE.len())
+                    .rev()
+                    .find(|&length| self.held.ends_with(&CLOSE[..length]))
+                    .unwrap_or(0);
                 let certain = self.held[..self.held.len() - partial].trim_end().len();
                 let thinking = self.held.drain(..certain).collect();
                 push(parts, Part::Thinking, thinking);
@@ -130,13 +140,15 @@ mod tests {
             let mut splitter = ThinkingSplitter::new(thinking);
             let mut parts: Vec<Part> = chunks.iter().flat_map(|chunk| splitter.push(chunk)).collect();
             parts.extend(splitter.finish());
-            parts.into_iter().fold((String::new(), String::new()), |(mut thinking, mut text), part| {
-                match part {
-                    Part::Thinking(more) => thinking.push_str(&more),
-                    Part::Text(more) => text.push_str(&more),
-                }
-                (thinking, text)
-            })
+            parts
+                .into_iter()
+                .fold((String::new(), String::new()), |(mut thinking, mut text), part| {
+                    match part {
+                        Part::Thinking(more) => thinking.push_str(&more),
+                        Part::Text(more) => text.push_str(&more),
+                    }
+                    (thinking, text)
+                })
         };
         let whole = run(&[answer]);
         let chunks: Vec<&str> = answer.split("").collect();
@@ -147,12 +159,24 @@ mod tests {
     #[test]
     fn thinking_comes_first_or_not_at_all() {
         let pair = |thinking: &str, text: &str| (thinking.to_owned(), text.to_owned());
-        assert_eq!(split(Thinking::Tagged, "<think>\na < b\n</think>\n\nDone."), pair("a < b", "Done."));
-        assert_eq!(split(Thinking::Tagged, "\n Done <think>."), pair("", "\n Done <think>."));
-        assert_eq!(split(Thinking::Tagged, "<think>\n\n</think>\n\nDone."), pair("", "Done."));
+        assert_eq!(
+            split(Thinking::Tagged, "<think>\na < b\n</think>\n\nDone."),
+            pair("a < b", "Done.")
+        );
+        assert_eq!(
+            split(Thinking::Tagged, "\n Done <think>."),
+            pair("", "\n Done <think>.")
+        );
+        assert_eq!(
+            split(Thinking::Tagged, "<think>\n\n</think>\n\nDone."),
+            pair("", "Done.")
+        );
         assert_eq!(split(Thinking::Tagged, "<think>cut </thi"), pair("cut </thi", ""));
         assert_eq!(split(Thinking::Tagged, "<thin"), pair("", "<thin"));
         assert_eq!(split(Thinking::Opened, "hm\n</think>Done."), pair("hm", "Done."));
-        assert_eq!(split(Thinking::None, "<think>hm</think>Done."), pair("", "<think>hm</think>Done."));
+        assert_eq!(
+            split(Thinking::None, "<think>hm</think>Done."),
+            pair("", "<think>hm</think>Done.")
+        );
     }
 }

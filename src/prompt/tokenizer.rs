@@ -29,17 +29,25 @@ pub struct StopToken {
 }
 
 impl Tokenizer {
-    /// Reads tokenizer.json and the ids that end an answer: `eos_token` of tokenizer_config.json, then
-    /// `eos_token_id` of generation_config.json and config.json, where these exist.
+    /// Reads `tokenizer.json` and the ids that end an answer: `eos_token` of `tokenizer_config.json`, then
+    /// `eos_token_id` of `generation_config.json` and `config.json`, where these exist.
     pub fn load(dir: &Path) -> Result<Self, PromptError> {
         let path = dir.join("tokenizer.json");
         let data = read(&path)?;
-        let inner = tokenizers::Tokenizer::from_bytes(&data)
-            .map_err(|error| PromptError::Malformed { path: path.clone(), reason: error.to_string() })?;
+        let inner = tokenizers::Tokenizer::from_bytes(&data).map_err(|error| PromptError::Malformed {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         let stops = stop_tokens(dir, &inner)?;
         let bytes = ByteTable::of(&inner);
         let cache = EncodeCache::of(&inner);
-        Ok(Self { inner, bytes, cache, stops, sha256: hex_digest(&data) })
+        Ok(Self {
+            inner,
+            bytes,
+            cache,
+            stops,
+            sha256: hex_digest(&data),
+        })
     }
 
     /// Ids of a text in which special tokens stand for themselves; nothing is added.
@@ -99,12 +107,18 @@ impl Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("sha256", &self.sha256).field("stops", &self.stops).finish_non_exhaustive()
+        f.debug_struct("Tokenizer")
+            .field("sha256", &self.sha256)
+            .field("stops", &self.stops)
+            .finish_non_exhaustive()
     }
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, PromptError> {
-    std::fs::read(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| PromptError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// A JSON object from a file; `None` if the file does not exist.
@@ -114,18 +128,23 @@ pub(super) fn read_json(path: &Path) -> Result<Option<Value>, PromptError> {
     }
     serde_json::from_slice(&read(path)?)
         .map(Some)
-        .map_err(|error| PromptError::Malformed { path: path.to_owned(), reason: error.to_string() })
+        .map_err(|error| PromptError::Malformed {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })
 }
 
 pub(super) fn hex_digest(data: &[u8]) -> String {
     use std::fmt::Write as _;
-    Sha256::digest(data).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Sha256::digest(data)
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
-/// A special token of tokenizer_config.json: a string, or an object with `content`.
+/// A special token of `tokenizer_config.json`: a string, or an object with `content`.
 pub(super) fn token_text(config: &Value, key: &str) -> Option<String> {
     let value = &config[key];
     value.as_str().or_else(|| value["content"].as_str()).map(str::to_owned)
@@ -149,7 +168,9 @@ fn stop_tokens(dir: &Path, inner: &tokenizers::Tokenizer) -> Result<Vec<StopToke
         push(id, Some(text));
     }
     for name in ["generation_config.json", "config.json"] {
-        let Some(config) = read_json(&dir.join(name))? else { continue };
+        let Some(config) = read_json(&dir.join(name))? else {
+            continue;
+        };
         let ids = match &config["eos_token_id"] {
             Value::Array(ids) => ids.clone(),
             single => vec![single.clone()],
@@ -158,5 +179,9 @@ fn stop_tokens(dir: &Path, inner: &tokenizers::Tokenizer) -> Result<Vec<StopToke
             push(id as TokenId, inner.id_to_token(id as TokenId));
         }
     }
-    if stops.is_empty() { Err(PromptError::NoStopToken(dir.to_owned())) } else { Ok(stops) }
+    if stops.is_empty() {
+        Err(PromptError::NoStopToken(dir.to_owned()))
+    } else {
+        Ok(stops)
+    }
 }

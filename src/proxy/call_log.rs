@@ -30,7 +30,12 @@ const SYNC_DELAY: Duration = Duration::from_millis(200);
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum Line {
     /// The first one.
-    Session { schema_version: u32, task_id: String, episode_index: u32, at: Timestamp },
+    Session {
+        schema_version: u32,
+        task_id: String,
+        episode_index: u32,
+        at: Timestamp,
+    },
     Begin(Begin),
     End(Box<End>),
 }
@@ -95,7 +100,11 @@ pub(super) struct Usage {
 
 impl From<EngineUsage> for Usage {
     fn from(usage: EngineUsage) -> Self {
-        Self { prompt: usage.prompt, cached: usage.cached, completion: usage.completion }
+        Self {
+            prompt: usage.prompt,
+            cached: usage.cached,
+            completion: usage.completion,
+        }
     }
 }
 
@@ -110,12 +119,19 @@ pub(super) struct CallLog {
 impl CallLog {
     /// Creates the file and its folders; goes on behind what is there.
     pub(super) fn open(path: &Path) -> Result<Arc<Self>, ProxyError> {
-        let failed = |source| ProxyError::CallLog { path: path.to_owned(), source };
+        let failed = |source| ProxyError::CallLog {
+            path: path.to_owned(),
+            source,
+        };
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(failed)?;
         }
         let file = File::options().append(true).create(true).open(path).map_err(failed)?;
-        Ok(Arc::new(Self { path: path.to_owned(), file: Mutex::new(file), sync_scheduled: AtomicBool::new(false) }))
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            file: Mutex::new(file),
+            sync_scheduled: AtomicBool::new(false),
+        }))
     }
 
     /// Appends a line, and sees to it that it reaches the disk soon. Needs a tokio runtime.
@@ -142,10 +158,14 @@ impl CallLog {
     /// Waits until everything written is on disk.
     pub(super) fn sync(&self) -> Result<(), ProxyError> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).try_clone();
-        file.and_then(|file| file.sync_data()).map_err(|source| self.failed(source))
+        file.and_then(|file| file.sync_data())
+            .map_err(|source| self.failed(source))
     }
 
     fn failed(&self, source: std::io::Error) -> ProxyError {
-        ProxyError::CallLog { path: self.path.clone(), source }
+        ProxyError::CallLog {
+            path: self.path.clone(),
+            source,
+        }
     }
 }

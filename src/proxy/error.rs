@@ -53,14 +53,25 @@ pub(super) struct ApiError {
 impl ApiError {
     fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, kind, code: None, param: None, message, retry_after: None, retryable: false }
+        Self {
+            status,
+            kind,
+            code: None,
+            param: None,
+            message,
+            retry_after: None,
+            retryable: false,
+        }
     }
 
     /// A field that is not what it should be.
     pub(super) fn field(param: impl Into<String>, problem: &str) -> Self {
         let param = param.into();
         let message = format!("{param}: {problem}");
-        Self { param: Some(param), ..Self::new(400, "invalid_request_error", message) }
+        Self {
+            param: Some(param),
+            ..Self::new(400, "invalid_request_error", message)
+        }
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -81,19 +92,32 @@ impl ApiError {
 
     pub(super) fn unauthorized() -> Self {
         let message = "Incorrect API key provided: no session has this key.";
-        Self { code: Some("invalid_api_key"), ..Self::new(401, "authentication_error", message) }
+        Self {
+            code: Some("invalid_api_key"),
+            ..Self::new(401, "authentication_error", message)
+        }
     }
 
     pub(super) fn closed() -> Self {
-        Self { code: Some("session_closed"), ..Self::new(410, "invalid_request_error", "This session has ended.") }
+        Self {
+            code: Some("session_closed"),
+            ..Self::new(410, "invalid_request_error", "This session has ended.")
+        }
     }
 
     pub(super) fn not_found(path: &str) -> Self {
-        Self { code: Some("not_found"), ..Self::new(404, "invalid_request_error", format!("Unknown route: {path}")) }
+        Self {
+            code: Some("not_found"),
+            ..Self::new(404, "invalid_request_error", format!("Unknown route: {path}"))
+        }
     }
 
     pub(super) fn too_large(limit: usize) -> Self {
-        Self::new(413, "invalid_request_error", format!("The body is larger than {} MiB.", limit >> 20))
+        Self::new(
+            413,
+            "invalid_request_error",
+            format!("The body is larger than {} MiB.", limit >> 20),
+        )
     }
 
     pub(super) fn encoding(name: &str) -> Self {
@@ -103,17 +127,27 @@ impl ApiError {
 
     pub(super) fn preempted() -> Self {
         let message = "A newer attempt of the same request took this one's place.";
-        Self { code: Some("preempted"), ..Self::new(409, "conflict_error", message) }
+        Self {
+            code: Some("preempted"),
+            ..Self::new(409, "conflict_error", message)
+        }
     }
 
     pub(super) fn turn_cap(cap: u32) -> Self {
         let message = format!("This session may make {cap} model calls, and has made them.");
-        Self { code: Some("turn_cap"), ..Self::new(429, "rate_limit_error", message) }
+        Self {
+            code: Some("turn_cap"),
+            ..Self::new(429, "rate_limit_error", message)
+        }
     }
 
     pub(super) fn unavailable(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         let retry_after = retry_after.or(Some(Duration::from_secs(1)));
-        Self { retry_after, retryable: true, ..Self::new(503, "server_error", message) }
+        Self {
+            retry_after,
+            retryable: true,
+            ..Self::new(503, "server_error", message)
+        }
     }
 
     pub(super) fn internal(message: impl Into<String>) -> Self {
@@ -129,7 +163,9 @@ impl From<EngineError> for ApiError {
             EngineError::Unavailable { reason, retry_after } => {
                 Self::unavailable(format!("The engine is unavailable: {reason}"), retry_after)
             }
-            error @ (EngineError::Rejected(_) | EngineError::Weights { .. }) => Self::unavailable(error.to_string(), None),
+            error @ (EngineError::Rejected(_) | EngineError::Weights { .. }) => {
+                Self::unavailable(error.to_string(), None)
+            }
         }
     }
 }

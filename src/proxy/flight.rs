@@ -40,7 +40,11 @@ pub(super) struct FlightState {
 /// How it ended.
 #[derive(Debug, Clone)]
 pub(super) enum FlightEnd {
-    Answered { finish: FinishReason, message: Arc<Message>, usage: EngineUsage },
+    Answered {
+        finish: FinishReason,
+        message: Arc<Message>,
+        usage: EngineUsage,
+    },
     Failed(ApiError),
 }
 
@@ -99,7 +103,12 @@ impl Flight {
     /// Watches it from the beginning.
     pub(super) fn watch(self: &Arc<Self>) -> Viewer {
         self.viewers.send_modify(|count| *count += 1);
-        Viewer { progress: self.progress.subscribe(), flight: Arc::clone(self), events: 0, tokens: 0 }
+        Viewer {
+            progress: self.progress.subscribe(),
+            flight: Arc::clone(self),
+            events: 0,
+            tokens: 0,
+        }
     }
 }
 

@@ -41,7 +41,8 @@ async fn prepared(session: &Arc<Session>, call: u32, request: ModelRequest) -> R
     }
     let session = Arc::clone(session);
     let task = tokio::task::spawn_blocking(move || prepare(&session, call, request));
-    task.await.unwrap_or_else(|error| Err(ApiError::internal(format!("the prompt could not be built: {error}"))))
+    task.await
+        .unwrap_or_else(|error| Err(ApiError::internal(format!("the prompt could not be built: {error}"))))
 }
 
 /// Waits for the conversation's turn. An older attempt of the same prompt that still waits is displaced.
@@ -57,7 +58,12 @@ async fn turn(session: &Session, flight: &Arc<Flight>, prepared: &Prepared) -> R
             }
         }
         state.waiting.push((conversation, Arc::clone(flight)));
-        Arc::clone(state.gates.entry(conversation).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        Arc::clone(
+            state
+                .gates
+                .entry(conversation)
+                .or_insert_with(|| Arc::new(Semaphore::new(1))),
+        )
     };
     let permit = tokio::select! {
         biased;
@@ -92,16 +98,24 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     let Prepared { prompt, begin, .. } = prepared;
     let answered = matches!(sampled.finish, FinishReason::Stop | FinishReason::Length);
     let ended = Instant::now();
-    let queue_wait_s = sampled.admitted.map_or(0.0, |at| at.duration_since(arrived).as_secs_f32());
+    let queue_wait_s = sampled
+        .admitted
+        .map_or(0.0, |at| at.duration_since(arrived).as_secs_f32());
     let total_s = ended.duration_since(arrived).as_secs_f32();
     let answer_digest = match &session.log {
-        Some(_) => hex(&Sha256::digest(serde_json::to_vec(&sampled.message).unwrap_or_default())),
+        Some(_) => hex(&Sha256::digest(
+            serde_json::to_vec(&sampled.message).unwrap_or_default(),
+        )),
         None => String::new(),
     };
     let end = End {
         call: begin.call,
         at: jiff::Timestamp::now(),
-        tail: if answered { session.proxy.prompt.tail(&sampled.message).to_vec() } else { Vec::new() },
+        tail: if answered {
+            session.proxy.prompt.tail(&sampled.message).to_vec()
+        } else {
+            Vec::new()
+        },
         ids: sampled.ids,
         logprobs: sampled.logprobs,
         versions: sampled.versions,
@@ -116,7 +130,9 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     };
     let line = Line::End(Box::new(end));
     let logged = session.log(&line);
-    let Line::End(end) = line else { return Err(ApiError::internal("no end line")) };
+    let Line::End(end) = line else {
+        return Err(ApiError::internal("no end line"));
+    };
     let mut state = session.state();
     let conversation = begin.conversation;
     let recorded = state.recording.record(&prompt, begin, &end);
@@ -129,13 +145,19 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     if let Some(error) = sampled.error {
         return Err(error);
     }
-    Ok(FlightEnd::Answered { finish: end.finish, message: Arc::new(end.answer), usage: sampled.usage })
+    Ok(FlightEnd::Answered {
+        finish: end.finish,
+        message: Arc::new(end.answer),
+        usage: sampled.usage,
+    })
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }

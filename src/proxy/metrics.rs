@@ -32,10 +32,26 @@ impl Metrics {
             ("lego_proxy_requests_total", "Requests answered", &self.requests),
             ("lego_proxy_refused_total", "Requests refused (4xx)", &self.refused_4xx),
             ("lego_proxy_failed_total", "Requests failed (5xx)", &self.failed_5xx),
-            ("lego_proxy_sessions_opened_total", "Sessions opened", &self.sessions_opened),
-            ("lego_proxy_sessions_closed_total", "Sessions closed", &self.sessions_closed),
-            ("lego_proxy_sampled_tokens_total", "Tokens sampled in closed sessions", &self.sampled_tokens),
-            ("lego_proxy_sampling_overrides_total", "Requests whose sampling settings were overridden", &self.sampling_overrides),
+            (
+                "lego_proxy_sessions_opened_total",
+                "Sessions opened",
+                &self.sessions_opened,
+            ),
+            (
+                "lego_proxy_sessions_closed_total",
+                "Sessions closed",
+                &self.sessions_closed,
+            ),
+            (
+                "lego_proxy_sampled_tokens_total",
+                "Tokens sampled in closed sessions",
+                &self.sampled_tokens,
+            ),
+            (
+                "lego_proxy_sampling_overrides_total",
+                "Requests whose sampling settings were overridden",
+                &self.sampling_overrides,
+            ),
         ];
         rows.iter().fold(String::new(), |mut text, (name, help, value)| {
             let value = value.load(Ordering::Relaxed);

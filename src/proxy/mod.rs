@@ -81,7 +81,9 @@ impl Proxy {
             token: session.token.clone(),
         };
         let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.keys_by_token.insert(ticket.token.clone(), ticket.key.0.clone());
+        sessions
+            .keys_by_token
+            .insert(ticket.token.clone(), ticket.key.0.clone());
         sessions.by_key.insert(ticket.key.0.clone(), session);
         self.0.metrics.sessions_opened.fetch_add(1, Ordering::Relaxed);
         Ok(ticket)
@@ -92,8 +94,10 @@ impl Proxy {
     pub async fn close_session(&self, key: &SessionKey) -> Result<SessionCapture, ProxyError> {
         let session = {
             let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
-            let session =
-                sessions.by_key.remove(&key.0).ok_or_else(|| ProxyError::UnknownSession(key.clone()))?;
+            let session = sessions
+                .by_key
+                .remove(&key.0)
+                .ok_or_else(|| ProxyError::UnknownSession(key.clone()))?;
             sessions.keys_by_token.remove(&session.token);
             sessions.closed.push_back([key.0.clone(), session.token.clone()]);
             if sessions.closed.len() > REMEMBERED {
@@ -104,8 +108,12 @@ impl Proxy {
         let capture = session.close().await?;
         let metrics = &self.0.metrics;
         metrics.sessions_closed.fetch_add(1, Ordering::Relaxed);
-        metrics.sampled_tokens.fetch_add(capture.audit.sampled_tokens, Ordering::Relaxed);
-        metrics.sampling_overrides.fetch_add(u64::from(capture.n_sampling_overrides), Ordering::Relaxed);
+        metrics
+            .sampled_tokens
+            .fetch_add(capture.audit.sampled_tokens, Ordering::Relaxed);
+        metrics
+            .sampling_overrides
+            .fetch_add(u64::from(capture.n_sampling_overrides), Ordering::Relaxed);
         Ok(capture)
     }
 
@@ -130,9 +138,17 @@ impl Inner {
 
     fn session_of_token(&self, token: &str) -> Option<Result<Arc<Session>, ApiError>> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = sessions.keys_by_token.get(token).and_then(|key| sessions.by_key.get(key)) {
+        if let Some(session) = sessions
+            .keys_by_token
+            .get(token)
+            .and_then(|key| sessions.by_key.get(key))
+        {
             return Some(Ok(Arc::clone(session)));
         }
-        sessions.closed.iter().any(|[_, closed]| closed == token).then(|| Err(ApiError::closed()))
+        sessions
+            .closed
+            .iter()
+            .any(|[_, closed]| closed == token)
+            .then(|| Err(ApiError::closed()))
     }
 }

@@ -30,23 +30,36 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         let mut state = session.state();
         let place = state.recording.place(&request.messages, tools);
         if let Some(last_end) = state.last_end.get(&place.conversation).copied() {
-            state.tool_gaps.push(Instant::now().duration_since(last_end).as_secs_f32());
+            state
+                .tool_gaps
+                .push(Instant::now().duration_since(last_end).as_secs_f32());
         }
         let recorded = place.parent.map(|turn| state.recording.recorded(turn));
         let parent = place.parent.map(|turn| state.recording.call_of(turn));
+        // Who goes on from an answer has received it: no retry of it is to come, and its prompt need not be kept.
+        state.flights.retain(|_, flight| Some(flight.call) != parent);
         (place, recorded, parent, state.recording.repeated_call(&request.digest))
     };
-    let continued = recorded.and_then(|recorded| recorded.prompt(&proxy.prompt, &request.messages[place.recorded..], tools));
+    let continued =
+        recorded.and_then(|recorded| recorded.prompt(&proxy.prompt, &request.messages[place.recorded..], tools));
     let prompt: Arc<[TokenId]> = match continued {
         Some(prompt) => prompt.into(),
-        None => proxy.prompt.first(&request.messages, tools).map_err(refused)?.into(),
+        None => proxy
+            .prompt
+            .first(&request.messages, tools)
+            .map_err(|error| refused(&error))?
+            .into(),
     };
     let room = proxy.window.saturating_sub(prompt.len());
     if room == 0 {
         session.counts.context_overflow.store(true, Ordering::Relaxed);
         return Err(ApiError::context_length(proxy.window, prompt.len()));
     }
-    let max_tokens = request.max_tokens.unwrap_or(u32::MAX).min(proxy.max_tokens).min(room as u32);
+    let max_tokens = request
+        .max_tokens
+        .unwrap_or(u32::MAX)
+        .min(proxy.max_tokens)
+        .min(room as u32);
     let params = sampling_params(session, &request);
     let sampling = Sampling {
         temperature: params.temperature,
@@ -59,7 +72,11 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
     let origin = RequestOrigin {
         task_id: session.options.task_id.clone(),
         episode_index: session.options.episode_index,
-        turn: request.messages.iter().filter(|message| message.role == Role::Assistant).count() as u32,
+        turn: request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count() as u32,
     };
     let (base, base_len) = session.state().recording.base(&prompt);
     let begin = Begin {
@@ -77,7 +94,13 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         sampling: params,
         max_tokens,
     };
-    Ok(Prepared { prompt, begin, sampling, origin, calls_allowed: request.calls_allowed })
+    Ok(Prepared {
+        prompt,
+        begin,
+        sampling,
+        origin,
+        calls_allowed: request.calls_allowed,
+    })
 }
 
 /// The run's settings, or the session's; the agent's only where the proxy lets them through.
@@ -91,13 +114,16 @@ fn sampling_params(session: &Session, request: &ModelRequest) -> SamplingParams 
     match session.proxy.sampling_policy {
         SamplingPolicy::Agent => asked,
         SamplingPolicy::Run => {
-            session.counts.sampling_overrides.fetch_add(u32::from(asked != run), Ordering::Relaxed);
+            session
+                .counts
+                .sampling_overrides
+                .fetch_add(u32::from(asked != run), Ordering::Relaxed);
             run
         }
     }
 }
 
-fn refused(error: PromptError) -> ApiError {
+fn refused(error: &PromptError) -> ApiError {
     match error {
         PromptError::Template(_) => ApiError::field("messages", &error.to_string()),
         _ => ApiError::internal(error.to_string()),

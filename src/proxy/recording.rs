@@ -55,7 +55,9 @@ impl Recording {
     /// The call whose path the prompt begins with, and the length of that path: the log holds only the rest.
     pub(super) fn base(&self, prompt: &[TokenId]) -> (Option<u32>, usize) {
         let node = self.forest.parent_of(prompt);
-        let call = node.and_then(|node| self.nodes.iter().find(|(_, other)| *other == node)).map(|(call, _)| *call);
+        let call = node
+            .and_then(|node| self.nodes.iter().find(|(_, other)| *other == node))
+            .map(|(call, _)| *call);
         match (call, node) {
             (Some(call), Some(node)) => (Some(call), self.forest.node(node).path_len()),
             _ => (None, 0),
@@ -75,7 +77,8 @@ impl Recording {
     /// Puts back what `place` did for a call that a log names.
     pub(super) fn restore_conversation(&mut self, begin: &Begin) {
         if begin.parent.is_none() {
-            self.turns.restore_conversation(begin.conversation, &begin.new, begin.tools.as_deref());
+            self.turns
+                .restore_conversation(begin.conversation, &begin.new, begin.tools.as_deref());
         }
     }
 
@@ -120,10 +123,6 @@ impl Recording {
         self.preempted += 1;
     }
 
-    pub(super) fn sampled_tokens(&self) -> u64 {
-        self.forest.sampled_tokens()
-    }
-
     /// Segments, audit, ledger and transcript; what only a live session knows is left at its default.
     pub(super) fn capture(&self, scope: CaptureScope, builder: BuilderName) -> SessionCapture {
         let main = self.main_conversations();
@@ -157,11 +156,19 @@ impl Recording {
     /// other instructions; a compacted history has the same of both.
     fn main_conversations(&self) -> HashSet<ConversationId> {
         let all = self.turns.conversations();
-        let Some(first) = all.iter().find(|conversation| conversation.tools.is_some()).or(all.first()) else {
+        let Some(first) = all
+            .iter()
+            .find(|conversation| conversation.tools.is_some())
+            .or(all.first())
+        else {
             return HashSet::new();
         };
         let instructions = |opening: &[Message]| -> Vec<Message> {
-            opening.iter().filter(|message| message.role == Role::System).cloned().collect()
+            opening
+                .iter()
+                .filter(|message| message.role == Role::System)
+                .cloned()
+                .collect()
         };
         let wanted = instructions(&first.opening);
         all.iter()
@@ -170,14 +177,21 @@ impl Recording {
                 let own = instructions(&conversation.opening);
                 conversation.tools == first.tools
                     && own.len() == wanted.len()
-                    && own.iter().zip(&wanted).all(|(left, right)| left.says_the_same_as(right))
+                    && own
+                        .iter()
+                        .zip(&wanted)
+                        .all(|(left, right)| left.says_the_same_as(right))
             })
             .map(|(index, _)| ConversationId(index as u32))
             .collect()
     }
 
     fn node_of(&self, call: u32) -> Option<NodeId> {
-        self.nodes.iter().rev().find(|(other, _)| *other == call).map(|(_, node)| *node)
+        self.nodes
+            .iter()
+            .rev()
+            .find(|(other, _)| *other == call)
+            .map(|(_, node)| *node)
     }
 }
 
@@ -197,8 +211,21 @@ impl Recorded {
         new: &[Message],
         tools: Option<&[Value]>,
     ) -> Option<Vec<TokenId>> {
-        let Self { last_token, ref answer, has_system, .. } = self;
-        let delta = builder.delta(crate::prompt::Continuation { last_token, answer, has_system, new, tools }).ok()?;
+        let Self {
+            last_token,
+            ref answer,
+            has_system,
+            ..
+        } = self;
+        let delta = builder
+            .delta(crate::prompt::Continuation {
+                last_token,
+                answer,
+                has_system,
+                new,
+                tools,
+            })
+            .ok()?;
         self.path.extend(delta);
         Some(self.path)
     }

@@ -33,7 +33,11 @@ impl RecoveredSession {
 /// Reads a call log. A last line without its line break was being written when the process ended; it is left
 /// out. Anything else that cannot be read is an error that names the line.
 pub fn recover(path: &Path) -> Result<RecoveredSession, ProxyError> {
-    let bad = |line: usize, reason: String| ProxyError::BadCallLog { path: path.to_owned(), line, reason };
+    let bad = |line: usize, reason: String| ProxyError::BadCallLog {
+        path: path.to_owned(),
+        line,
+        reason,
+    };
     let text = std::fs::read(path).map_err(|error| bad(0, error.to_string()))?;
     let mut session = RecoveredSession {
         task_id: String::new(),
@@ -48,9 +52,17 @@ pub fn recover(path: &Path) -> Result<RecoveredSession, ProxyError> {
         let number = index + 1;
         let line: Line = serde_json::from_slice(line).map_err(|error| bad(number, error.to_string()))?;
         match line {
-            Line::Session { schema_version, task_id, episode_index, .. } => {
+            Line::Session {
+                schema_version,
+                task_id,
+                episode_index,
+                ..
+            } => {
                 if schema_version != SCHEMA {
-                    return Err(bad(number, format!("schema version {schema_version}, expected {SCHEMA}")));
+                    return Err(bad(
+                        number,
+                        format!("schema version {schema_version}, expected {SCHEMA}"),
+                    ));
                 }
                 (session.task_id, session.episode_index) = (task_id, episode_index);
             }
@@ -63,9 +75,18 @@ pub fn recover(path: &Path) -> Result<RecoveredSession, ProxyError> {
                     .remove(&end.call)
                     .ok_or_else(|| bad(number, format!("call {} ends, but has not begun", end.call)))?;
                 let prompt = session.recording.prompt(&begin).ok_or_else(|| {
-                    bad(number, format!("the {} tokens before call {} are not recorded", begin.base_len, end.call))
+                    bad(
+                        number,
+                        format!(
+                            "the {} tokens before call {} are not recorded",
+                            begin.base_len, end.call
+                        ),
+                    )
                 })?;
-                session.recording.record(&prompt, begin, &end).map_err(|error| bad(number, error.to_string()))?;
+                session
+                    .recording
+                    .record(&prompt, begin, &end)
+                    .map_err(|error| bad(number, error.to_string()))?;
                 session.usage.prompt += end.usage.prompt;
                 session.usage.cached += end.usage.cached;
                 session.usage.completion += end.usage.completion;

@@ -106,13 +106,20 @@ impl Progress<'_> {
         if sampling.max_tokens == 0 {
             return Attempt::Ended(FinishReason::Length);
         }
-        let prompt = match self.ids.is_empty() {
-            true => Arc::clone(&prepared.prompt),
-            false => [&prepared.prompt[..], &self.ids].concat().into(),
+        let prompt = if self.ids.is_empty() {
+            Arc::clone(&prepared.prompt)
+        } else {
+            [&prepared.prompt[..], &self.ids].concat().into()
         };
         let id = format!("{}-{}-{}-{losses}", session.key, self.flight.call, self.ids.len());
         let origin = prepared.origin.clone();
-        let request = GenerateRequest { id: id.clone(), session: session.key.clone(), prompt, sampling, origin };
+        let request = GenerateRequest {
+            id: id.clone(),
+            session: session.key.clone(),
+            prompt,
+            sampling,
+            origin,
+        };
         let (engine, patience) = (&session.proxy.engine, session.proxy.engine_timeout);
         let stop = stopped(session, self.flight);
         tokio::pin!(stop);
@@ -177,7 +184,9 @@ impl Progress<'_> {
                     return match finish.reason {
                         FinishReason::Stop | FinishReason::Length => Attempt::Ended(finish.reason),
                         FinishReason::Abort => Attempt::Lost(lost("it aborted the generation")),
-                        FinishReason::Error => Attempt::Lost(lost(finish.error.as_deref().unwrap_or("no reason given"))),
+                        FinishReason::Error => {
+                            Attempt::Lost(lost(finish.error.as_deref().unwrap_or("no reason given")))
+                        }
                     };
                 }
             }
@@ -196,7 +205,11 @@ impl Progress<'_> {
             (Some(all), Some(new)) => all.extend(new),
             (all @ None, Some(new)) if so_far == 0 => *all = Some(new),
             (None, None) => {}
-            _ => return Err(EngineError::Rejected("log-probs came for a part of the tokens only".to_owned())),
+            _ => {
+                return Err(EngineError::Rejected(
+                    "log-probs came for a part of the tokens only".to_owned(),
+                ));
+            }
         }
         let mut events = Vec::new();
         for &id in &ids {
@@ -213,7 +226,9 @@ impl Progress<'_> {
         }
         self.flight.update(|state| {
             state.ids.extend_from_slice(&ids);
-            state.logprobs.extend(self.logprobs.iter().flat_map(|all| &all[so_far..]));
+            state
+                .logprobs
+                .extend(self.logprobs.iter().flat_map(|all| &all[so_far..]));
             state.events.append(&mut events);
         });
         self.ids.extend(ids);
@@ -253,7 +268,10 @@ fn call_id() -> String {
 }
 
 fn lost(reason: &str) -> EngineError {
-    EngineError::Unavailable { reason: reason.to_owned(), retry_after: None }
+    EngineError::Unavailable {
+        reason: reason.to_owned(),
+        retry_after: None,
+    }
 }
 
 fn silent(what: &str, patience: Duration) -> EngineError {

@@ -32,11 +32,17 @@ pub(super) fn router(inner: Arc<Inner>) -> Router {
     for prefix in ["/v1", "/v1/v1"] {
         router = router
             .route(&format!("{prefix}/chat/completions"), post(chat_by_token))
-            .route(&format!("/sess/{{session}}{prefix}/chat/completions"), post(chat_by_session))
+            .route(
+                &format!("/sess/{{session}}{prefix}/chat/completions"),
+                post(chat_by_session),
+            )
             .route(&format!("{prefix}/models"), get(models))
             .route(&format!("/sess/{{session}}{prefix}/models"), get(models))
             .route(&format!("{prefix}/models/{{*name}}"), get(model))
-            .route(&format!("/sess/{{session}}{prefix}/models/{{*name}}"), get(model_of_session));
+            .route(
+                &format!("/sess/{{session}}{prefix}/models/{{*name}}"),
+                get(model_of_session),
+            );
     }
     router
         .route("/", get(hello))
@@ -87,14 +93,23 @@ impl Proxy {
 async fn chat_by_session(State(inner): State<Arc<Inner>>, Path(key): Path<String>, request: Request) -> Answer {
     let session = inner.session(&key).and_then(|session| {
         let authorised = tokens(request.headers()).any(|token| same_secret(token, &session.token));
-        if authorised { Ok(session) } else { Err(ApiError::unauthorized()) }
+        if authorised {
+            Ok(session)
+        } else {
+            Err(ApiError::unauthorized())
+        }
     });
     chat(&inner, session, request).await
 }
 
 async fn chat_by_token(State(inner): State<Arc<Inner>>, request: Request) -> Answer {
     let session = tokens(request.headers()).find_map(|token| inner.session_of_token(token));
-    chat(&inner, session.unwrap_or_else(|| Err(ApiError::unauthorized())), request).await
+    chat(
+        &inner,
+        session.unwrap_or_else(|| Err(ApiError::unauthorized())),
+        request,
+    )
+    .await
 }
 
 async fn chat(inner: &Inner, session: Result<Arc<Session>, ApiError>, request: Request) -> Answer {
@@ -115,7 +130,10 @@ async fn body(request: Request) -> Result<axum::body::Bytes, ApiError> {
     {
         return Err(ApiError::encoding(encoding.to_str().unwrap_or("?")));
     }
-    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let declared = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
     if declared.is_some_and(|length: usize| length > BODY_LIMIT) {
         return Err(ApiError::too_large(BODY_LIMIT));
     }
@@ -138,7 +156,10 @@ fn tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         let (scheme, token) = text.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    let keys = headers.get_all("x-api-key").into_iter().filter_map(|value| value.to_str().ok());
+    let keys = headers
+        .get_all("x-api-key")
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
     bearer.chain(keys)
 }
 
@@ -176,5 +197,8 @@ async fn unknown_route(request: Request) -> Answer {
 
 async fn wrong_method(request: Request) -> Answer {
     let message = format!("{} is not allowed on {}.", request.method(), request.uri().path());
-    chat::error_response(&ApiError { status: 405, ..ApiError::bad_request(message) })
+    chat::error_response(&ApiError {
+        status: 405,
+        ..ApiError::bad_request(message)
+    })
 }

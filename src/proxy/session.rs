@@ -108,7 +108,9 @@ impl Session {
             return Err(ApiError::closed());
         }
         let grace = self.proxy.retry_grace;
-        state.flights.retain(|_, flight| flight.ended_for().is_none_or(|since| since < grace));
+        state
+            .flights
+            .retain(|_, flight| flight.ended_for().is_none_or(|since| since < grace));
         if let Some(flight) = state.flights.get(&request.digest) {
             return Ok(flight.watch());
         }
@@ -124,7 +126,10 @@ impl Session {
         self.running.send_modify(|count| *count += 1);
         drop(state);
         let viewer = flight.watch();
-        let running = Running { session: Arc::clone(self), flight };
+        let running = Running {
+            session: Arc::clone(self),
+            flight,
+        };
         tokio::spawn(async move {
             let Running { session, flight } = &running;
             let digest = request.digest.clone();
@@ -146,7 +151,10 @@ impl Session {
             self.closed.cancel();
         }
         let mut running = self.running.subscribe();
-        if tokio::time::timeout(CLOSE_PATIENCE, running.wait_for(|&count| count == 0)).await.is_err() {
+        if tokio::time::timeout(CLOSE_PATIENCE, running.wait_for(|&count| count == 0))
+            .await
+            .is_err()
+        {
             tracing::error!(session = %self.key, "generations did not stop within {CLOSE_PATIENCE:?}; left out");
         }
         if let Some(log) = self.log.clone() {
@@ -158,7 +166,10 @@ impl Session {
         let state = self.state();
         if let (Some(reason), Some(path)) = (&state.log_failure, &self.options.call_log) {
             let source = std::io::Error::other(reason.clone());
-            return Err(ProxyError::CallLog { path: path.clone(), source });
+            return Err(ProxyError::CallLog {
+                path: path.clone(),
+                source,
+            });
         }
         let mut capture = state.recording.capture(self.proxy.capture, self.proxy.builder);
         capture.model_seconds = state.model_seconds;
@@ -190,7 +201,8 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.flight.end(FlightEnd::Failed(ApiError::internal("the generation was lost")));
+        self.flight
+            .end(FlightEnd::Failed(ApiError::internal("the generation was lost")));
         self.session.running.send_modify(|count| *count -= 1);
     }
 }

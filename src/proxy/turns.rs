@@ -36,7 +36,7 @@ pub(super) struct Conversation {
 /// All recorded answers of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Turns {
-    turns: Vec<Turn>,
+    all: Vec<Turn>,
     roots: Vec<TurnId>,
     conversations: Vec<Conversation>,
 }
@@ -69,9 +69,17 @@ impl Turns {
             open.extend(turn.children.iter().map(|&child| (child, end)));
         }
         if let Some((recorded, id)) = best {
-            return Place { parent: Some(id), recorded, conversation: self.turn(id).conversation };
+            return Place {
+                parent: Some(id),
+                recorded,
+                conversation: self.turn(id).conversation,
+            };
         }
-        Place { parent: None, recorded: 0, conversation: self.begun_with(messages, tools) }
+        Place {
+            parent: None,
+            recorded: 0,
+            conversation: self.begun_with(messages, tools),
+        }
     }
 
     fn begun_with(&mut self, messages: &[Message], tools: Option<&[Value]>) -> ConversationId {
@@ -79,11 +87,18 @@ impl Turns {
         let same = |conversation: &Conversation| {
             conversation.tools.as_deref() == tools
                 && conversation.opening.len() == opening.len()
-                && conversation.opening.iter().zip(opening).all(|(left, right)| left.says_the_same_as(right))
+                && conversation
+                    .opening
+                    .iter()
+                    .zip(opening)
+                    .all(|(left, right)| left.says_the_same_as(right))
         };
         let index = self.conversations.iter().position(same).unwrap_or_else(|| {
             let tools = tools.map(<[Value]>::to_vec);
-            self.conversations.push(Conversation { opening: opening.to_vec(), tools });
+            self.conversations.push(Conversation {
+                opening: opening.to_vec(),
+                tools,
+            });
             self.conversations.len() - 1
         });
         ConversationId(index as u32)
@@ -94,33 +109,59 @@ impl Turns {
         let index = id.0 as usize;
         while self.conversations.len() <= index {
             let opening = opening(messages).to_vec();
-            self.conversations.push(Conversation { opening, tools: tools.map(<[Value]>::to_vec) });
+            self.conversations.push(Conversation {
+                opening,
+                tools: tools.map(<[Value]>::to_vec),
+            });
         }
     }
 
     pub(super) fn push(&mut self, turn: NewTurn) -> TurnId {
-        let id = TurnId(self.turns.len());
-        let NewTurn { parent, new, answer, node, last_token, conversation, call, digest } = turn;
-        self.turns.push(Turn { parent, new, answer, node, last_token, conversation, call, digest, children: Vec::new() });
+        let id = TurnId(self.all.len());
+        let NewTurn {
+            parent,
+            new,
+            answer,
+            node,
+            last_token,
+            conversation,
+            call,
+            digest,
+        } = turn;
+        self.all.push(Turn {
+            parent,
+            new,
+            answer,
+            node,
+            last_token,
+            conversation,
+            call,
+            digest,
+            children: Vec::new(),
+        });
         match parent {
-            Some(parent) => self.turns[parent.0].children.push(id),
+            Some(parent) => self.all[parent.0].children.push(id),
             None => self.roots.push(id),
         }
         id
     }
 
     pub(super) fn turn(&self, id: TurnId) -> &Turn {
-        &self.turns[id.0]
+        &self.all[id.0]
     }
 
     /// The turn of this call, if its answer can be continued.
     pub(super) fn of_call(&self, call: u32) -> Option<TurnId> {
-        self.turns.iter().rposition(|turn| turn.call == call).map(TurnId)
+        self.all.iter().rposition(|turn| turn.call == call).map(TurnId)
     }
 
     /// The latest answer to the identical request that nothing followed.
     pub(super) fn unanswered_repeat(&self, digest: &str) -> Option<&Turn> {
-        self.turns.iter().rev().find(|turn| turn.digest == digest).filter(|turn| turn.children.is_empty())
+        self.all
+            .iter()
+            .rev()
+            .find(|turn| turn.digest == digest)
+            .filter(|turn| turn.children.is_empty())
     }
 
     pub(super) fn conversations(&self) -> &[Conversation] {
@@ -133,10 +174,13 @@ impl Turns {
 
     /// The last turn of these conversations, and everything said up to it.
     pub(super) fn transcript(&self, main: impl Fn(ConversationId) -> bool) -> Vec<&Message> {
-        let last = self.turns.iter().rposition(|turn| main(turn.conversation)).map(TurnId);
+        let last = self.all.iter().rposition(|turn| main(turn.conversation)).map(TurnId);
         let mut chain: Vec<TurnId> = std::iter::successors(last, |&id| self.turn(id).parent).collect();
         chain.reverse();
-        chain.iter().flat_map(|&id| self.turn(id).new.iter().chain([&self.turn(id).answer])).collect()
+        chain
+            .iter()
+            .flat_map(|&id| self.turn(id).new.iter().chain([&self.turn(id).answer]))
+            .collect()
     }
 }
 
@@ -157,12 +201,17 @@ impl Turn {
     fn end_in(&self, messages: &[Message], at: usize) -> Option<usize> {
         let rest = messages.get(at..)?;
         let answer = rest.get(self.new.len())?;
-        let same = rest.iter().zip(&self.new).all(|(left, right)| left.says_the_same_as(right));
+        let same = rest
+            .iter()
+            .zip(&self.new)
+            .all(|(left, right)| left.says_the_same_as(right));
         (same && answer.says_the_same_as(&self.answer)).then_some(at + self.new.len() + 1)
     }
 }
 
 fn opening(messages: &[Message]) -> &[Message] {
-    let end = messages.iter().position(|message| message.role != crate::prompt::Role::System);
+    let end = messages
+        .iter()
+        .position(|message| message.role != crate::prompt::Role::System);
     &messages[..end.map_or(messages.len(), |end| end + 1)]
 }

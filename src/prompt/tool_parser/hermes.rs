@@ -65,7 +65,10 @@ impl Hermes {
             return true;
         }
         // Hold back white space at the end and what may become a tag.
-        let partial = (1..OPEN.len()).rev().find(|&length| self.held.ends_with(&OPEN[..length])).unwrap_or(0);
+        let partial = (1..OPEN.len())
+            .rev()
+            .find(|&length| self.held.ends_with(&OPEN[..length]))
+            .unwrap_or(0);
         let certain = self.held[..self.held.len() - partial].trim_end().len();
         let text: String = self.held.drain(..certain).collect();
         push_text(events, &text);
@@ -114,5 +117,8 @@ fn parse_call(body: &str) -> Result<ParsedCall, String> {
         None => "{}".to_owned(),
         Some(raw) => object_text(raw.get()).ok_or("`arguments` is no JSON object")?,
     };
-    Ok(ParsedCall { name: call.name, arguments })
+    Ok(ParsedCall {
+        name: call.name,
+        arguments,
+    })
 }

@@ -18,7 +18,10 @@ fn parse(chunks: &[&str]) -> Vec<ParseEvent> {
 }
 
 fn call(name: &str, arguments: &str) -> ParseEvent {
-    ParseEvent::Call(ParsedCall { name: name.into(), arguments: arguments.into() })
+    ParseEvent::Call(ParsedCall {
+        name: name.into(),
+        arguments: arguments.into(),
+    })
 }
 
 fn text(text: &str) -> ParseEvent {
@@ -31,23 +34,39 @@ fn text_and_parallel_calls() {
                   <tool_call>{\"name\":\"read\",\"arguments\":{\"path\" : \"a\"}}</tool_call>\n";
     assert_eq!(
         parse(&[answer]),
-        [text("Look."), call("bash", "{\"command\": \"ls\"}"), call("read", "{\"path\" : \"a\"}")]
+        [
+            text("Look."),
+            call("bash", "{\"command\": \"ls\"}"),
+            call("read", "{\"path\" : \"a\"}")
+        ]
     );
 }
 
 #[test]
 fn raw_line_breaks_inside_strings_are_accepted() {
-    let answer = "<tool_call>{\"name\": \"bash\", \"arguments\": {\"command\": \"cat <<E\n\ta \\\"b\\\"\nE\"}}</tool_call>";
-    assert_eq!(parse(&[answer]), [call("bash", "{\"command\": \"cat <<E\\n\\ta \\\"b\\\"\\nE\"}")]);
+    let answer =
+        "<tool_call>{\"name\": \"bash\", \"arguments\": {\"command\": \"cat <<E\n\ta \\\"b\\\"\nE\"}}</tool_call>";
+    assert_eq!(
+        parse(&[answer]),
+        [call("bash", "{\"command\": \"cat <<E\\n\\ta \\\"b\\\"\\nE\"}")]
+    );
 }
 
 #[test]
 fn a_malformed_call_stays_text_and_is_reported() {
-    for body in ["{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}", "{\"name\": \"bash\", \"arguments\": {}} x", "{}", ""] {
+    for body in [
+        "{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}",
+        "{\"name\": \"bash\", \"arguments\": {}} x",
+        "{}",
+        "",
+    ] {
         let answer = format!("A\n<tool_call>{body}</tool_call> B");
         let events = parse(&[&answer]);
         assert_eq!(events[0], text(&format!("A\n<tool_call>{body}</tool_call>")), "{body}");
-        assert!(matches!(&events[1], ParseEvent::Malformed { reason } if !reason.is_empty()), "{body}");
+        assert!(
+            matches!(&events[1], ParseEvent::Malformed { reason } if !reason.is_empty()),
+            "{body}"
+        );
         assert_eq!(events[2..], [text(" B")], "{body}");
     }
 }
@@ -64,7 +83,10 @@ fn a_complete_object_without_closing_tag_is_a_call_and_a_cut_one_is_not() {
 fn arguments_as_a_string_and_none_at_all() {
     let wrapped = r#"<tool_call>{"name": "bash", "arguments": "{\"command\": \"ls\"}"}</tool_call>"#;
     assert_eq!(parse(&[wrapped]), [call("bash", r#"{"command": "ls"}"#)]);
-    assert_eq!(parse(&[r#"<tool_call>{"name": "submit"}</tool_call>"#]), [call("submit", "{}")]);
+    assert_eq!(
+        parse(&[r#"<tool_call>{"name": "submit"}</tool_call>"#]),
+        [call("submit", "{}")]
+    );
 }
 
 #[test]

@@ -3,8 +3,6 @@
 mod request;
 mod response;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -17,6 +15,7 @@ use request::ChatRequest;
 use response::Envelope;
 
 /// How the client wants its answer.
+#[expect(clippy::struct_excessive_bools, reason = "these are the flags of the wire format")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Presentation {
     /// Model name as the client wrote it.
@@ -49,7 +48,14 @@ pub(super) async fn serve(session: &std::sync::Arc<Session>, body: &[u8]) -> Res
         FlightEnd::Answered { finish, message, usage } => {
             let body = {
                 let state = viewer.flight().state();
-                response::completion(&envelope, session.proxy.prompt.tokenizer(), &state, finish, &message, usage)
+                response::completion(
+                    &envelope,
+                    session.proxy.prompt.tokenizer(),
+                    &state,
+                    finish,
+                    &message,
+                    usage,
+                )
             };
             json_response(StatusCode::OK, &body)
         }
@@ -89,6 +95,8 @@ pub(super) fn json_response(status: StatusCode, body: &impl serde::Serialize) ->
     let bytes = serde_json::to_vec(body).unwrap_or_default();
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

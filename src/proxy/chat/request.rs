@@ -17,7 +17,12 @@ pub(super) struct ChatRequest {
 pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, ApiError> {
     let mut fields: Map<String, Value> = match serde_json::from_slice(body) {
         Ok(Value::Object(fields)) => fields,
-        Ok(other) => return Err(ApiError::bad_request(format!("expected a JSON object, found {}", kind(&other)))),
+        Ok(other) => {
+            return Err(ApiError::bad_request(format!(
+                "expected a JSON object, found {}",
+                kind(&other)
+            )));
+        }
         Err(error) => return Err(ApiError::bad_request(format!("the body is not valid JSON: {error}"))),
     };
     if let Some(n) = fields.get("n").filter(|n| !n.is_null())
@@ -48,8 +53,11 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
     if max_tokens == Some(0) {
         return Err(ApiError::field("max_tokens", "expected at least 1"));
     }
-    let as_f32 = |key: &str| Ok::<_, ApiError>(number(&fields, key, Value::as_f64, "a number")?.map(|value| value as f32));
-    let include_usage = fields.get("stream_options").is_some_and(|options| options["include_usage"] == true);
+    let as_f32 =
+        |key: &str| Ok::<_, ApiError>(number(&fields, key, Value::as_f64, "a number")?.map(|value| value as f32));
+    let include_usage = fields
+        .get("stream_options")
+        .is_some_and(|options| options["include_usage"] == true);
     Ok(ChatRequest {
         request: ModelRequest {
             digest: hex(&Sha256::digest(body)),
@@ -62,7 +70,11 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
             top_k: number(&fields, "top_k", Value::as_i64, "a whole number")?.map(|value| value as i32),
         },
         presentation: Presentation {
-            model: fields.get("model").and_then(Value::as_str).unwrap_or(default_model).to_owned(),
+            model: fields
+                .get("model")
+                .and_then(Value::as_str)
+                .unwrap_or(default_model)
+                .to_owned(),
             stream: flag(&fields, "stream")?,
             include_usage,
             logprobs: flag(&fields, "logprobs")?,
@@ -72,18 +84,27 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
 }
 
 fn message(value: Value, at: &str) -> Result<Message, ApiError> {
-    let Value::Object(mut fields) = value else { return Err(expected(at, "a message", &value)) };
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a message", &value));
+    };
     let role = match fields.get("role").and_then(Value::as_str) {
         Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
         Some("tool" | "function") => Role::Tool,
-        Some(other) => return Err(ApiError::field(format!("{at}.role"), &format!("unknown role `{other}`"))),
+        Some(other) => {
+            return Err(ApiError::field(
+                format!("{at}.role"),
+                &format!("unknown role `{other}`"),
+            ));
+        }
         None => return Err(ApiError::field(format!("{at}.role"), "expected a string")),
     };
     let (content, thinking) = content(fields.remove("content"), &format!("{at}.content"))?;
     let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
-    let reasoning = text(fields.remove("reasoning_content")).or_else(|| text(fields.remove("reasoning"))).or(thinking);
+    let reasoning = text(fields.remove("reasoning_content"))
+        .or_else(|| text(fields.remove("reasoning")))
+        .or(thinking);
     let tool_calls = match (fields.remove("tool_calls"), fields.remove("function_call")) {
         (Some(Value::Array(calls)), _) => calls
             .into_iter()
@@ -119,25 +140,38 @@ fn content(value: Option<Value>, at: &str) -> Result<(String, Option<String>), A
     for (index, mut block) in blocks.into_iter().enumerate() {
         let here = || format!("{at}[{index}]");
         let block_type = block["type"].as_str().unwrap_or("text").to_owned();
-        match (block_type.as_str(), block.get_mut("text").map(Value::take), block.get("thinking")) {
+        match (
+            block_type.as_str(),
+            block.get_mut("text").map(Value::take),
+            block.get("thinking"),
+        ) {
             ("image_url" | "image" | "input_image", ..) => {
                 return Err(ApiError::field(here(), "images are not supported by this model"));
             }
             ("thinking" | "reasoning", text, inner) => {
                 let text = inner.cloned().or(text);
-                thinking.get_or_insert_default().push_str(text.as_ref().and_then(Value::as_str).unwrap_or_default());
+                thinking
+                    .get_or_insert_default()
+                    .push_str(text.as_ref().and_then(Value::as_str).unwrap_or_default());
             }
             (_, Some(Value::String(text)), _) => texts.push(text),
             _ if block.is_string() => texts.extend(block.as_str().map(str::to_owned)),
             ("refusal", ..) => texts.extend(block["refusal"].as_str().map(str::to_owned)),
-            (other, ..) => return Err(ApiError::field(here(), &format!("blocks of type `{other}` are not supported"))),
+            (other, ..) => {
+                return Err(ApiError::field(
+                    here(),
+                    &format!("blocks of type `{other}` are not supported"),
+                ));
+            }
         }
     }
     Ok((texts.join("\n"), thinking))
 }
 
 fn tool_call(value: Value, at: &str) -> Result<ToolCall, ApiError> {
-    let Value::Object(mut fields) = value else { return Err(expected(at, "a call", &value)) };
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a call", &value));
+    };
     let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
     match fields.remove("function") {
         Some(call) => function(id, call, &format!("{at}.function")),
@@ -146,7 +180,9 @@ fn tool_call(value: Value, at: &str) -> Result<ToolCall, ApiError> {
 }
 
 fn function(id: Option<String>, value: Value, at: &str) -> Result<ToolCall, ApiError> {
-    let Value::Object(mut fields) = value else { return Err(expected(at, "a function", &value)) };
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a function", &value));
+    };
     let Some(name) = fields.get("name").and_then(Value::as_str).map(str::to_owned) else {
         return Err(ApiError::field(format!("{at}.name"), "expected a string"));
     };

@@ -20,7 +20,11 @@ impl Envelope {
     pub(super) fn new(session: &SessionKey, call: u32, presentation: Presentation) -> Self {
         // The session's key is a secret of that session; eight digits of it name the call well enough.
         let id = format!("chatcmpl-{}-{call}", session.0.get(..8).unwrap_or_default());
-        Self { id, created: Timestamp::now().as_second(), presentation }
+        Self {
+            id,
+            created: Timestamp::now().as_second(),
+            presentation,
+        }
     }
 }
 
@@ -51,7 +55,12 @@ pub(super) fn completion(
     if let Some(thinking) = &message.reasoning_content {
         answer["reasoning_content"] = thinking.as_str().into();
     }
-    let Presentation { model, logprobs, return_token_ids, .. } = &envelope.presentation;
+    let Presentation {
+        model,
+        logprobs,
+        return_token_ids,
+        ..
+    } = &envelope.presentation;
     let mut choice = json!({
         "index": 0,
         "message": answer,

@@ -31,7 +31,14 @@ struct State {
 
 /// Streams the answer that `viewer` watches.
 pub(super) fn respond(session: &Arc<Session>, viewer: Viewer, envelope: Envelope) -> Response<Body> {
-    let state = State { session: Arc::clone(session), viewer, envelope, calls: 0, begun: false, done: false };
+    let state = State {
+        session: Arc::clone(session),
+        viewer,
+        envelope,
+        calls: 0,
+        begun: false,
+        done: false,
+    };
     let chunks = stream::unfold(state, |mut state| async move {
         if state.done {
             return None;
@@ -41,7 +48,10 @@ pub(super) fn respond(session: &Arc<Session>, viewer: Viewer, envelope: Envelope
     });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
@@ -62,12 +72,12 @@ impl State {
         }
         match self.viewer.next(self.session.proxy.keep_alive).await {
             None => out.extend_from_slice(b": keep-alive\n\n"),
-            Some(news) => self.write_news(&mut out, news),
+            Some(news) => self.write_news(&mut out, &news),
         }
         out.into()
     }
 
-    fn write_news(&mut self, out: &mut Vec<u8>, news: News) {
+    fn write_news(&mut self, out: &mut Vec<u8>, news: &News) {
         let mut deltas: Vec<Value> = Vec::with_capacity(news.events.len());
         for event in &news.events {
             match event {
@@ -90,11 +100,11 @@ impl State {
         for (index, delta) in deltas.into_iter().enumerate() {
             let mut chunk = self.chunk(delta, None);
             if wants_tokens && index == 0 {
-                self.add_tokens(&mut chunk["choices"][0], &news);
+                self.add_tokens(&mut chunk["choices"][0], news);
             }
             write(out, &chunk);
         }
-        if let Some(end) = news.end {
+        if let Some(end) = &news.end {
             self.write_end(out, end);
         }
     }
@@ -108,31 +118,37 @@ impl State {
         }
     }
 
-    fn write_end(&mut self, out: &mut Vec<u8>, end: FlightEnd) {
+    fn write_end(&mut self, out: &mut Vec<u8>, end: &FlightEnd) {
         match end {
             FlightEnd::Answered { finish, usage, .. } => {
-                write(out, &self.chunk(json!({}), Some(finish_reason(finish, self.calls > 0))));
+                write(
+                    out,
+                    &self.chunk(json!({}), Some(finish_reason(*finish, self.calls > 0))),
+                );
                 if self.envelope.presentation.include_usage {
                     let mut chunk = self.chunk(json!({}), None);
                     chunk["choices"] = Value::Array(Vec::new());
-                    chunk["usage"] = usage_object(usage);
+                    chunk["usage"] = usage_object(*usage);
                     write(out, &chunk);
                 }
             }
-            FlightEnd::Failed(error) => write(out, &error_body(&error)),
+            FlightEnd::Failed(error) => write(out, &error_body(error)),
         }
         out.extend_from_slice(b"data: [DONE]\n\n");
         self.done = true;
     }
 
     fn chunk(&self, delta: Value, finish_reason: Option<&str>) -> Value {
-        json!({
+        let mut choice = json!({ "index": 0, "delta": null, "logprobs": null, "finish_reason": finish_reason });
+        choice["delta"] = delta;
+        let mut chunk = json!({
             "id": self.envelope.id,
             "object": "chat.completion.chunk",
             "created": self.envelope.created,
             "model": self.envelope.presentation.model,
-            "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason }],
-        })
+        });
+        chunk["choices"] = Value::Array(vec![choice]);
+        chunk
     }
 }
 

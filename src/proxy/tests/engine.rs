@@ -30,7 +30,12 @@ pub(super) struct Answer {
 
 impl From<&str> for Answer {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), finish: FinishReason::Stop, hold_after: None, lose_after: None }
+        Self {
+            text: text.to_owned(),
+            finish: FinishReason::Stop,
+            hold_after: None,
+            lose_after: None,
+        }
     }
 }
 
@@ -61,7 +66,12 @@ impl ScriptedEngine {
 
     /// What was asked, in order.
     pub(super) fn prompts(&self) -> Vec<Vec<u32>> {
-        self.requests.lock().unwrap().iter().map(|request| request.prompt.to_vec()).collect()
+        self.requests
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|request| request.prompt.to_vec())
+            .collect()
     }
 }
 
@@ -75,7 +85,10 @@ impl Engine for ScriptedEngine {
     async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
         if self.down.load(Ordering::SeqCst) {
             let retry_after = Some(std::time::Duration::from_secs(7));
-            return Err(EngineError::Unavailable { reason: "no replica".into(), retry_after });
+            return Err(EngineError::Unavailable {
+                reason: "no replica".into(),
+                retry_after,
+            });
         }
         let answer = self.answers.lock().unwrap().pop_front().expect("an answer is scripted");
         let generation = self.requests.lock().unwrap().len();
@@ -90,7 +103,8 @@ impl Engine for ScriptedEngine {
         self.requests.lock().unwrap().push(request);
         let (events, receiver) = mpsc::channel(4);
         let (release, now) = (Arc::clone(&self.release), Arc::clone(&self.now));
-        self.most_at_once.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.most_at_once
+            .fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         tokio::spawn(async move {
             let mut reason = answer.finish;
             let mut sampled = 0;
@@ -110,16 +124,33 @@ impl Engine for ScriptedEngine {
                     reason = FinishReason::Abort;
                     break;
                 }
-                let version = PolicyVersion { lineage: 0, update: generation as u64 };
-                let delta = TokenDelta { ids: vec![id], logprobs: Some(vec![logprob(generation, at)]), version };
+                let version = PolicyVersion {
+                    lineage: 0,
+                    update: generation as u64,
+                };
+                let delta = TokenDelta {
+                    ids: vec![id],
+                    logprobs: Some(vec![logprob(generation, at)]),
+                    version,
+                };
                 if events.send(GenerationEvent::Tokens(delta)).await.is_err() {
                     break;
                 }
                 sampled += 1;
             }
             now.fetch_sub(1, Ordering::SeqCst);
-            let usage = EngineUsage { prompt, cached: 0, completion: sampled };
-            let _ = events.send(GenerationEvent::Finished(Finish { reason, usage, error: None })).await;
+            let usage = EngineUsage {
+                prompt,
+                cached: 0,
+                completion: sampled,
+            };
+            let _ = events
+                .send(GenerationEvent::Finished(Finish {
+                    reason,
+                    usage,
+                    error: None,
+                }))
+                .await;
         });
         Ok(Generation { events: receiver })
     }

@@ -44,7 +44,13 @@ impl Harness {
         let proxy = Proxy::new(options);
         let served = proxy.clone();
         tokio::spawn(async move { served.serve(listener, std::future::pending()).await });
-        Self { proxy, engine, prompt, client: reqwest::Client::new(), url }
+        Self {
+            proxy,
+            engine,
+            prompt,
+            client: reqwest::Client::new(),
+            url,
+        }
     }
 
     fn open(&self) -> SessionTicket {
@@ -53,7 +59,11 @@ impl Harness {
 
     fn post(&self, ticket: &SessionTicket, body: &Value) -> reqwest::RequestBuilder {
         let url = format!("{}/v1/chat/completions", ticket.url);
-        self.client.post(url).bearer_auth(&ticket.token).json(body).timeout(Duration::from_secs(10))
+        self.client
+            .post(url)
+            .bearer_auth(&ticket.token)
+            .json(body)
+            .timeout(Duration::from_secs(10))
     }
 
     async fn send(&self, ticket: &SessionTicket, body: &Value) -> (u16, Value) {
@@ -90,12 +100,18 @@ fn parse_events(text: &str) -> (Vec<Value>, usize) {
     assert_eq!(blocks.last(), Some(&"data: [DONE]"), "{text}");
     let data: Vec<&str> = blocks.iter().filter_map(|block| block.strip_prefix("data: ")).collect();
     let comments = blocks.iter().filter(|block| block.starts_with(':')).count();
-    let events = data[..data.len() - 1].iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+    let events = data[..data.len() - 1]
+        .iter()
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
     (events, comments)
 }
 
 fn tool_call(command: &str) -> String {
-    format!("<tool_call>\n{}\n</tool_call>", json!({"name": "bash", "arguments": {"command": command}}))
+    format!(
+        "<tool_call>\n{}\n</tool_call>",
+        json!({"name": "bash", "arguments": {"command": command}})
+    )
 }
 
 fn request(messages: &[Value]) -> Value {
@@ -120,7 +136,13 @@ fn tool_result(answer: &Value, index: usize, content: &str) -> Value {
 }
 
 fn trained(segment: &Segment) -> Vec<TokenId> {
-    segment.response_ids.iter().zip(&segment.response_mask).filter(|(_, mask)| **mask == 1).map(|(id, _)| *id).collect()
+    segment
+        .response_ids
+        .iter()
+        .zip(&segment.response_mask)
+        .filter(|(_, mask)| **mask == 1)
+        .map(|(id, _)| *id)
+        .collect()
 }
 
 /// Waits for something that another task does.

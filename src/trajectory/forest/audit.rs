@@ -20,9 +20,6 @@ pub(super) struct Accounts {
     unresolved_retries: u32,
 }
 
-/// Calls of identical prompts: same parent, same context.
-type Siblings<'a> = BTreeMap<(Option<NodeId>, &'a [u32]), Vec<NodeId>>;
-
 impl Accounts {
     pub(super) fn settle(forest: &CallForest, options: &ExportOptions<'_>) -> Self {
         let mut of: Vec<Account> = forest
@@ -38,10 +35,19 @@ impl Accounts {
             })
             .collect();
         let mut unresolved_retries = 0;
-        for siblings in identical_prompts(forest).into_values() {
-            let candidates: Vec<NodeId> = siblings.into_iter().filter(|id| of[id.index()] == Account::Trained).collect();
+        for siblings in identical_prompts(forest) {
+            let candidates: Vec<NodeId> = siblings
+                .into_iter()
+                .filter(|id| of[id.index()] == Account::Trained)
+                .collect();
             let continued = candidates.iter().any(|&id| forest.node(id).is_continued());
-            let kept = |id: NodeId| if continued { forest.node(id).is_continued() } else { Some(&id) == candidates.last() };
+            let kept = |id: NodeId| {
+                if continued {
+                    forest.node(id).is_continued()
+                } else {
+                    Some(&id) == candidates.last()
+                }
+            };
             for &id in candidates.iter().filter(|&&id| !kept(id)) {
                 of[id.index()] = Account::Duplicate;
                 unresolved_retries += u32::from(!continued);
@@ -75,7 +81,11 @@ impl Accounts {
         let trained = self.ledger(forest).trained;
         CaptureAudit {
             sampled_tokens,
-            delivered_fraction: if sampled_tokens == 0 { 1.0 } else { (trained as f64 / sampled_tokens as f64) as f32 },
+            delivered_fraction: if sampled_tokens == 0 {
+                1.0
+            } else {
+                (trained as f64 / sampled_tokens as f64) as f32
+            },
             n_rewrites: rewrites(forest),
             n_discarded: count(Account::RolledBack),
             n_unresolved_retries: self.unresolved_retries,
@@ -85,18 +95,29 @@ impl Accounts {
                 .filter(|(id, node)| self.trains(*id) && main.contains(&node.conversation))
                 .count() as u32,
             num_aborts: count(Account::Aborted),
-            finish_reason: forest.nodes().filter(|(_, node)| main.contains(&node.conversation)).last().map(|(_, node)| node.finish),
+            finish_reason: forest
+                .nodes()
+                .filter(|(_, node)| main.contains(&node.conversation))
+                .last()
+                .map(|(_, node)| node.finish),
             ..CaptureAudit::default()
         }
     }
 }
 
-fn identical_prompts(forest: &CallForest) -> Siblings<'_> {
-    let mut groups = Siblings::new();
+/// Calls of identical prompts. They need not have the same parent: a path that ends within the prompt may
+/// have been recorded between them.
+fn identical_prompts(forest: &CallForest) -> Vec<Vec<NodeId>> {
+    let mut alike: BTreeMap<(usize, [u32; 4]), Vec<Vec<NodeId>>> = BTreeMap::new();
     for (id, node) in forest.nodes() {
-        groups.entry((node.parent, &node.context)).or_default().push(id);
+        let prompt_len = node.path_len - node.output.len();
+        let groups = alike.entry((prompt_len, node.prompt_end)).or_default();
+        match groups.iter_mut().find(|group| forest.same_prompt(group[0], id)) {
+            Some(group) => group.push(id),
+            None => groups.push(vec![id]),
+        }
     }
-    groups
+    alike.into_values().flatten().collect()
 }
 
 /// Calls that continue their conversation from an earlier point than its end, or from nowhere: the agent

@@ -56,11 +56,17 @@ impl CallForest {
             SegmentBuilder::PerCall => self
                 .nodes()
                 .filter(|(id, _)| accounts.trains(*id))
-                .map(|(id, _)| Stretch { trained: HashSet::from([id]), last: id })
+                .map(|(id, _)| Stretch {
+                    trained: HashSet::from([id]),
+                    last: id,
+                })
                 .collect(),
         };
         Export {
-            segments: stretches.iter().map(|stretch| self.segment(stretch, options.main)).collect(),
+            segments: stretches
+                .iter()
+                .map(|stretch| self.segment(stretch, options.main))
+                .collect(),
             audit: accounts.audit(self, options.main),
             ledger: accounts.ledger(self),
         }
@@ -72,15 +78,32 @@ impl CallForest {
         // Children are recorded after their parents, so one backward pass finds which subtrees train.
         let mut live: Vec<bool> = self.nodes().map(|(id, _)| accounts.trains(id)).collect();
         for index in (0..self.nodes.len()).rev() {
-            if live[index] && let Some(parent) = self.nodes[index].parent {
+            if live[index]
+                && let Some(parent) = self.nodes[index].parent
+            {
                 live[parent.index()] = true;
             }
         }
-        let heirs = |id: NodeId| self.node(id).children.iter().copied().filter(|child| live[child.index()]);
+        let heirs = |id: NodeId| {
+            self.node(id)
+                .children
+                .iter()
+                .copied()
+                .filter(|child| live[child.index()])
+        };
         let mut stretches = Vec::new();
-        let mut starts: Vec<NodeId> = self.roots.iter().copied().filter(|root| live[root.index()]).rev().collect();
+        let mut starts: Vec<NodeId> = self
+            .roots
+            .iter()
+            .copied()
+            .filter(|root| live[root.index()])
+            .rev()
+            .collect();
         while let Some(start) = starts.pop() {
-            let mut stretch = Stretch { trained: HashSet::new(), last: start };
+            let mut stretch = Stretch {
+                trained: HashSet::new(),
+                last: start,
+            };
             let mut next = Some(start);
             let mut branches = Vec::new();
             while let Some(id) = next {
@@ -115,21 +138,18 @@ impl CallForest {
         for id in chain {
             let node = self.node(id);
             let trains = stretch.trained.contains(&id);
-            if !begun {
-                segment.prompt_ids.extend_from_slice(&node.context);
-                if !trains {
-                    segment.prompt_ids.extend_from_slice(&node.output);
-                    continue;
-                }
-                begun = true;
-            } else {
-                push_context(&mut segment, &node.context);
-                if !trains {
-                    push_context(&mut segment, &node.output);
-                    continue;
+            let context = [&node.context[..], if trains { &[] } else { &node.output }];
+            for tokens in context {
+                if begun {
+                    push_context(&mut segment, tokens);
+                } else {
+                    segment.prompt_ids.extend_from_slice(tokens);
                 }
             }
-            push_sampled(&mut segment, &node.output, node.logprobs.as_deref(), &node.versions);
+            if trains {
+                push_sampled(&mut segment, &node.output, node.logprobs.as_deref(), &node.versions);
+                begun = true;
+            }
         }
         segment
     }

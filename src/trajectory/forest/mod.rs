@@ -128,7 +128,10 @@ impl CallForest {
 
     /// All calls in the order in which they were recorded.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeId, &CallNode)> {
-        self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(index, node)| (NodeId(index as u32), node))
     }
 
     /// Tokens sampled in all calls: what the engine's own usage must add up to.
@@ -143,7 +146,24 @@ impl CallForest {
 
     /// Tokens held in memory, context and output together.
     pub fn stored_tokens(&self) -> usize {
-        self.nodes.iter().map(|node| node.context.len() + node.output.len() + node.tail.len()).sum()
+        self.nodes
+            .iter()
+            .map(|node| node.context.len() + node.output.len() + node.tail.len())
+            .sum()
+    }
+
+    /// Whether two calls had the same prompt.
+    fn same_prompt(&self, left: NodeId, right: NodeId) -> bool {
+        let (left_node, right_node) = (self.node(left), self.node(right));
+        if left_node.parent == right_node.parent {
+            return left_node.context == right_node.context;
+        }
+        let prompt = |id: NodeId| {
+            let mut path = self.path(id);
+            path.truncate(path.len() - self.node(id).output.len());
+            path
+        };
+        prompt(left) == prompt(right)
     }
 
     /// The node and its ancestors, itself first.

@@ -46,7 +46,10 @@ impl CallRecord<'_> {
         if let Some(logprobs) = self.logprobs
             && logprobs.len() != output
         {
-            return Err(ForestError::LogprobCount { logprobs: logprobs.len(), output });
+            return Err(ForestError::LogprobCount {
+                logprobs: logprobs.len(),
+                output,
+            });
         }
         let mut end = 0;
         for span in self.versions {
@@ -82,6 +85,8 @@ pub struct CallNode {
     pub(super) discarded: bool,
     /// Length of the path, `output` included.
     pub(super) path_len: usize,
+    /// Equal for equal prompts, and seldom for others: their last tokens.
+    pub(super) prompt_end: [TokenId; 4],
 }
 
 impl CallNode {
@@ -98,6 +103,7 @@ impl CallNode {
             children: Vec::new(),
             discarded: false,
             path_len: call.prompt.len() + call.output.len(),
+            prompt_end: std::array::from_fn(|back| call.prompt.iter().rev().nth(back).copied().unwrap_or_default()),
         }
     }
 

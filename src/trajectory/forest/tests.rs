@@ -10,7 +10,15 @@ const MAIN: ConversationId = ConversationId(0);
 fn call<'a>(prompt: &'a [u32], output: &'a [u32], logprobs: &'a [f32]) -> CallRecord<'a> {
     let (tail, versions) = (&[], &[]);
     let (finish, conversation) = (FinishReason::Stop, MAIN);
-    CallRecord { prompt, output, logprobs: Some(logprobs), versions, tail, finish, conversation }
+    CallRecord {
+        prompt,
+        output,
+        logprobs: Some(logprobs),
+        versions,
+        tail,
+        finish,
+        conversation,
+    }
 }
 
 fn ones(tokens: &[u32]) -> Vec<f32> {
@@ -25,11 +33,21 @@ fn say(forest: &mut CallForest, prompt: &[u32], output: &[u32], observation: &[u
 
 fn export_all(forest: &CallForest) -> Export {
     let main = HashSet::from([MAIN]);
-    forest.export(&ExportOptions { scope: TrainScope::All, builder: SegmentBuilder::Segments, main: &main })
+    forest.export(&ExportOptions {
+        scope: TrainScope::All,
+        builder: SegmentBuilder::Segments,
+        main: &main,
+    })
 }
 
 fn trained(segment: &Segment) -> Vec<u32> {
-    segment.response_ids.iter().zip(&segment.response_mask).filter(|(_, mask)| **mask == 1).map(|(id, _)| *id).collect()
+    segment
+        .response_ids
+        .iter()
+        .zip(&segment.response_mask)
+        .filter(|(_, mask)| **mask == 1)
+        .map(|(id, _)| *id)
+        .collect()
 }
 
 #[test]
@@ -39,12 +57,20 @@ fn an_unforked_path_is_one_segment() {
     let next = say(&mut forest, &next, &[20], &[4]);
     say(&mut forest, &next, &[30, 31], &[]);
     let export = export_all(&forest);
-    let [segment] = export.segments.as_slice() else { panic!("{:?}", export.segments) };
+    let [segment] = export.segments.as_slice() else {
+        panic!("{:?}", export.segments)
+    };
     assert_eq!(segment.prompt_ids, [1, 2]);
     assert_eq!(segment.response_ids, [10, 11, 3, 20, 4, 30, 31]);
     assert_eq!(segment.response_mask, [1, 1, 0, 1, 0, 1, 1]);
-    assert_eq!(segment.response_logprobs.as_deref(), Some(&[-1.0, -1.0, 0.0, -1.0, 0.0, -1.0, -1.0][..]));
-    assert_eq!((export.ledger.trained, export.ledger.total(), export.audit.n_rewrites), (5, 5, 0));
+    assert_eq!(
+        segment.response_logprobs.as_deref(),
+        Some(&[-1.0, -1.0, 0.0, -1.0, 0.0, -1.0, -1.0][..])
+    );
+    assert_eq!(
+        (export.ledger.trained, export.ledger.total(), export.audit.n_rewrites),
+        (5, 5, 0)
+    );
     assert!(segment.is_main_agent && (export.audit.delivered_fraction - 1.0).abs() < f32::EPSILON);
 }
 
@@ -71,7 +97,11 @@ fn a_rewritten_history_trains_only_what_is_new() {
 fn interleaved_conversations_give_two_segments() {
     let mut forest = CallForest::default();
     let side = |forest: &mut CallForest, prompt: &[u32], output: &[u32], observation: &[u32]| {
-        let record = CallRecord { conversation: ConversationId(1), ..call(prompt, output, &ones(output)) };
+        let logprobs = ones(output);
+        let record = CallRecord {
+            conversation: ConversationId(1),
+            ..call(prompt, output, &logprobs)
+        };
         forest.record(record).unwrap();
         [prompt, output, observation].concat()
     };
@@ -80,12 +110,25 @@ fn interleaved_conversations_give_two_segments() {
     say(&mut forest, &a, &[11], &[]);
     side(&mut forest, &b, &[51], &[]);
     let export = export_all(&forest);
-    assert_eq!(export.segments.iter().map(trained).collect::<Vec<_>>(), [vec![10, 11], vec![50, 51]]);
-    assert_eq!(export.segments.iter().map(|segment| segment.is_main_agent).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        export.segments.iter().map(trained).collect::<Vec<_>>(),
+        [vec![10, 11], vec![50, 51]]
+    );
+    assert_eq!(
+        export
+            .segments
+            .iter()
+            .map(|segment| segment.is_main_agent)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
 
     let main = HashSet::from([MAIN]);
-    let only_main =
-        forest.export(&ExportOptions { scope: TrainScope::Main, builder: SegmentBuilder::Segments, main: &main });
+    let only_main = forest.export(&ExportOptions {
+        scope: TrainScope::Main,
+        builder: SegmentBuilder::Segments,
+        main: &main,
+    });
     assert_eq!(only_main.segments.len(), 1);
     assert_eq!((only_main.ledger.trained, only_main.ledger.side_conversation), (2, 2));
     assert!((only_main.audit.delivered_fraction - 0.5).abs() < f32::EPSILON);
@@ -99,7 +142,14 @@ fn of_identical_prompts_the_continued_answer_is_kept() {
     say(&mut forest, &next, &[20], &[]);
     let export = export_all(&forest);
     assert_eq!(export.segments.iter().map(trained).collect::<Vec<_>>(), [vec![10, 20]]);
-    assert_eq!((export.audit.n_unresolved_retries, export.ledger.duplicate, export.audit.n_rewrites), (0, 1, 0));
+    assert_eq!(
+        (
+            export.audit.n_unresolved_retries,
+            export.ledger.duplicate,
+            export.audit.n_rewrites
+        ),
+        (0, 1, 0)
+    );
 }
 
 #[test]
@@ -116,7 +166,12 @@ fn of_identical_prompts_without_continuation_the_last_answer_is_kept() {
 #[test]
 fn an_abort_is_not_a_stop() {
     let mut forest = CallForest::default();
-    forest.record(CallRecord { finish: FinishReason::Abort, ..call(&[1], &[10, 11], &[-1.0, -1.0]) }).unwrap();
+    forest
+        .record(CallRecord {
+            finish: FinishReason::Abort,
+            ..call(&[1], &[10, 11], &[-1.0, -1.0])
+        })
+        .unwrap();
     // The prompt happens to begin with what was cut: it is context there, never an answer.
     say(&mut forest, &[1, 10, 11, 2], &[20], &[]);
     let export = export_all(&forest);
@@ -134,7 +189,10 @@ fn only_a_last_answer_can_be_rolled_back() {
     say(&mut forest, &[1, 10, 2], &[21], &[]);
     let export = export_all(&forest);
     assert_eq!(trained(&export.segments[0]), [10, 21]);
-    assert_eq!((export.audit.n_discarded, export.ledger.dropped[Ledger::ROLLED_BACK]), (1, 1));
+    assert_eq!(
+        (export.audit.n_discarded, export.ledger.dropped[Ledger::ROLLED_BACK]),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -143,11 +201,19 @@ fn log_probs_are_never_padded_and_never_invented() {
     let short = forest.record(call(&[1], &[10, 11], &[-1.0]));
     assert_eq!(short, Err(ForestError::LogprobCount { logprobs: 1, output: 2 }));
     assert_eq!(forest.record(call(&[1], &[], &[])), Ok(None));
-    forest.record(CallRecord { logprobs: None, ..call(&[1], &[10], &[]) }).unwrap();
+    forest
+        .record(CallRecord {
+            logprobs: None,
+            ..call(&[1], &[10], &[])
+        })
+        .unwrap();
     say(&mut forest, &[1, 10, 2], &[20], &[]);
     let export = export_all(&forest);
     assert_eq!(export.segments[0].response_logprobs, None);
-    assert_eq!((trained(&export.segments[0]), export.audit.num_calls), (vec![10, 20], 3));
+    assert_eq!(
+        (trained(&export.segments[0]), export.audit.num_calls),
+        (vec![10, 20], 3)
+    );
 }
 
 #[test]
@@ -207,7 +273,10 @@ fn play(steps: &[(Step, Vec<u32>, FinishReason)], with_logprobs: bool) -> (CallF
         let (prompt, conversation) = match step {
             Step::Begin { conversation, prompt } => (prompt.clone(), ConversationId(*conversation)),
             Step::Continue { pick, observation } => match of(pick) {
-                Some(call) => ([&call.prompt[..], &call.output, observation].concat(), call.conversation),
+                Some(call) => (
+                    [&call.prompt[..], &call.output, observation].concat(),
+                    call.conversation,
+                ),
                 None => continue,
             },
             Step::Retry { pick } => match of(pick) {
@@ -215,7 +284,10 @@ fn play(steps: &[(Step, Vec<u32>, FinishReason)], with_logprobs: bool) -> (CallF
                 None => continue,
             },
             Step::Rewrite { pick, cut, patch } => match of(pick) {
-                Some(call) => ([&call.prompt[..(*cut).min(call.prompt.len())], patch].concat(), call.conversation),
+                Some(call) => (
+                    [&call.prompt[..(*cut).min(call.prompt.len())], patch].concat(),
+                    call.conversation,
+                ),
                 None => continue,
             },
             Step::RollBack { pick } => {
@@ -228,7 +300,11 @@ fn play(steps: &[(Step, Vec<u32>, FinishReason)], with_logprobs: bool) -> (CallF
         let logprobs: Vec<f32> = (0..output.len()).map(|at| -((sampled + at + 1) as f32)).collect();
         sampled += output.len();
         let versions: Vec<VersionSpan> = (0..output.len() as u32)
-            .map(|at| VersionSpan { start: at, end: at + 1, version: PolicyVersion { lineage: at, update: 0 } })
+            .map(|at| VersionSpan {
+                start: at,
+                end: at + 1,
+                version: PolicyVersion { lineage: at, update: 0 },
+            })
             .collect();
         let record = CallRecord {
             logprobs: with_logprobs.then_some(&logprobs[..]),
@@ -238,7 +314,12 @@ fn play(steps: &[(Step, Vec<u32>, FinishReason)], with_logprobs: bool) -> (CallF
             ..call(&prompt, output, &[])
         };
         let node = forest.record(record).unwrap();
-        played.push(Played { prompt, output: output.clone(), conversation, node });
+        played.push(Played {
+            prompt,
+            output: output.clone(),
+            conversation,
+            node,
+        });
     }
     (forest, played)
 }
