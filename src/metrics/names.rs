@@ -1,0 +1,211 @@
+//! The table of metrics. A part in angle brackets stands for any text without a slash.
+
+/// Where a metric should go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+    /// Neither; it is watched for change.
+    Neutral,
+}
+
+/// What is known of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Metric {
+    /// Name, or a pattern of names.
+    pub name: &'static str,
+    /// Unit; empty for plain numbers.
+    pub unit: &'static str,
+    /// Where it should go.
+    pub direction: Direction,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    (@direction up) => { Direction::Higher };
+    (@direction down) => { Direction::Lower };
+    (@direction watch) => { Direction::Neutral };
+    ($($direction:ident $name:literal [$unit:literal] $help:literal;)*) => {
+        /// Every metric.
+        pub const METRICS: &[Metric] = &[
+            $(Metric { name: $name, unit: $unit, direction: metrics!(@direction $direction), help: $help }),*
+        ];
+    };
+}
+
+metrics! {
+    up "critic/score/mean" ["reward"] "Mean verifier reward of the step's graded episodes";
+    up "critic/score/max" ["reward"] "Largest verifier reward";
+    up "critic/score/min" ["reward"] "Smallest verifier reward";
+    watch "critic/score/std" ["reward"] "Sample standard deviation of the verifier reward";
+    watch "critic/score/stderr" ["reward"] "Standard error of the mean verifier reward";
+    up "critic/rewards/mean" ["reward"] "Mean reward after shaping and KL";
+    up "critic/rewards/max" ["reward"] "Largest reward after shaping and KL";
+    up "critic/rewards/min" ["reward"] "Smallest reward after shaping and KL";
+    watch "critic/advantages/mean" [""] "Mean advantage over trained tokens";
+    watch "critic/advantages/max" [""] "Largest advantage";
+    watch "critic/advantages/min" [""] "Smallest advantage";
+    watch "critic/returns/mean" ["reward"] "Mean return over trained tokens";
+    watch "critic/returns/max" ["reward"] "Largest return";
+    watch "critic/returns/min" ["reward"] "Smallest return";
+    up "critic/vf_explained_var" [""] "Variance of the returns that the value function explains";
+    watch "response_length/mean" ["tokens"] "Mean response length of an episode's rows";
+    watch "response_length/max" ["tokens"] "Longest response";
+    watch "response_length/min" ["tokens"] "Shortest response";
+    down "response_length/clip_ratio" ["share"] "Rows whose response reached the limit";
+    watch "prompt_length/mean" ["tokens"] "Mean prompt length";
+    watch "prompt_length/max" ["tokens"] "Longest prompt";
+    watch "prompt_length/min" ["tokens"] "Shortest prompt";
+    down "prompt_length/clip_ratio" ["share"] "Rows whose prompt moved into the response at the limit";
+    watch "num_turns/mean" ["turns"] "Mean assistant turns of an episode";
+    watch "num_turns/max" ["turns"] "Most assistant turns";
+    watch "num_turns/min" ["turns"] "Fewest assistant turns";
+    watch "num_tool_calls/mean" ["calls"] "Mean tool calls of an episode";
+    watch "num_tool_calls/max" ["calls"] "Most tool calls";
+    watch "num_tool_calls/min" ["calls"] "Fewest tool calls";
+    watch "actor/entropy" ["nats"] "Mean entropy of the policy over trained tokens";
+    watch "actor/loss" [""] "Loss that was differentiated";
+    watch "actor/pg_loss" [""] "Policy-gradient loss";
+    watch "actor/kl_loss" ["nats"] "KL divergence to the reference policy";
+    watch "actor/kl_coef" [""] "Weight of the KL divergence";
+    watch "actor/grad_norm" [""] "Norm of the gradient before clipping";
+    watch "actor/lr" [""] "Learning rate";
+    watch "actor/ppo_kl" ["nats"] "Mean of old minus new log-prob over trained tokens";
+    watch "actor/pg_clipfrac" ["share"] "Trained tokens whose ratio was clipped";
+    watch "actor/pg_clipfrac_lower" ["share"] "Trained tokens at the dual clip";
+    watch "actor/ratio/mean" [""] "Mean ratio of new to old probability, before clipping";
+    watch "actor/ratio/max" [""] "Largest ratio, before clipping";
+    watch "actor/ratio/min" [""] "Smallest ratio, before clipping";
+    down "actor/nan_count" [""] "Values that were not finite in the update";
+    down "actor/skipped_updates" ["updates"] "Mini-batches without a token to learn from";
+    watch "actor/micro_batches" [""] "Micro-batches of the step";
+    down "timing_s/gen" ["s"] "Time to sample the step's episodes";
+    down "timing_s/reward" ["s"] "Time of verification, summed over the step's trials";
+    down "timing_s/old_log_prob" ["s"] "Time to recompute log-probs at the start of the update";
+    down "timing_s/ref" ["s"] "Time for the reference policy's log-probs";
+    down "timing_s/adv" ["s"] "Time for advantages";
+    down "timing_s/update_actor" ["s"] "Time of forward, backward and optimizer";
+    down "timing_s/save" ["s"] "Time to write the checkpoint";
+    down "timing_s/sync_weights" ["s"] "Time to publish weights to the engine";
+    down "timing_s/testing" ["s"] "Time of validation";
+    down "timing_s/step" ["s"] "Time of the whole step";
+    watch "perf/total_num_tokens" ["tokens"] "Prompt and response tokens of the step";
+    down "perf/time_per_step" ["s"] "Time of the whole step";
+    up "perf/throughput" ["tokens/s"] "Tokens of the step over its time";
+    up "perf/mfu" ["share"] "Use of the device's peak arithmetic in the update";
+    up "perf/gen_throughput" ["tokens/s"] "Sampled tokens over the time to sample";
+    watch "training/global_step" ["steps"] "Optimizer step of the trainer";
+    watch "training/epoch" ["epochs"] "Times through the training tasks";
+    watch "training/trained_tokens" ["tokens"] "Tokens with mask 1 in the update";
+    watch "training/episodes" ["episodes"] "Episodes in the update";
+    up "training/rollout_actor_probs_pearson_corr" [""] "Correlation of engine and trainer probabilities; healthy from 0.999";
+    down "training/rollout_probs_diff_mean" [""] "Mean difference of engine and trainer probabilities";
+    down "training/rollout_probs_diff_max" [""] "Largest difference of engine and trainer probabilities";
+    watch "rollout_corr/is_mean" [""] "Mean importance weight";
+    watch "rollout_corr/is_max" [""] "Largest importance weight";
+    watch "rollout_corr/is_min" [""] "Smallest importance weight";
+    watch "rollout_corr/is_std" [""] "Standard deviation of the importance weights";
+    up "rollout_corr/eff_sample_size" ["share"] "Effective sample size of the importance weights";
+    down "rollout_corr/kl" ["nats"] "Mean of engine minus trainer log-prob";
+    down "rollout_corr/k3_kl" ["nats"] "KL of engine to trainer, low-variance estimate";
+    watch "rollout_corr/rollout_ppl" [""] "Perplexity under the engine";
+    watch "rollout_corr/training_ppl" [""] "Perplexity under the trainer";
+    down "rollout_corr/chi2_token" [""] "Chi-squared divergence of the token weights";
+    down "rollout_corr/rejected_ratio" ["share"] "Trained tokens that rejection masked";
+    down "trajectory_filter/invalid_ratio" ["share"] "Episodes that left loss and baseline";
+    down "trajectory_filter/reason/<reason>" ["episodes"] "Episodes that left loss and baseline for this reason";
+    watch "rollout/episodes" ["episodes"] "Episodes of the step, dropped ones included";
+    watch "rollout/groups" ["groups"] "Task groups of the step";
+    down "rollout/no_signal_groups" ["groups"] "Groups whose members all have the same reward";
+    watch "rollout/extra_groups" ["groups"] "Groups sampled in place of those without signal";
+    up "rollout/solve_rate" ["share"] "Graded episodes with full reward";
+    watch "rollout/outcome/<outcome>" ["episodes"] "Episodes that ended so";
+    down "rollout/retries" ["trials"] "Trials run again after an infrastructure failure";
+    down "rollout/hack_flags" ["episodes"] "Episodes with evidence of reward hacking";
+    down "rollout/hack_flag/<flag>" ["episodes"] "Episodes with this evidence of reward hacking";
+    watch "rollout/duration_s/<part>" ["s"] "Mean time of this part of a trial";
+    watch "rollout/moe/<name>" [""] "Recorded expert routing";
+    up "capture/delivered_fraction" ["share"] "Sampled tokens that train";
+    down "capture/rewrites" ["calls"] "Calls whose history was rewritten by the agent";
+    down "capture/discarded" ["calls"] "Generations rolled back by the agent";
+    down "capture/unresolved_retries" ["calls"] "Repeated prompts of which none was continued";
+    watch "capture/segments" ["segments"] "Rows of the step's episodes";
+    down "capture/parse_errors" ["calls"] "Malformed tool calls";
+    up "val/<data source>/pass@<k>" ["share"] "Validation tasks solved in k samples";
+    up "val/<data source>/greedy" ["share"] "Validation tasks solved greedily";
+    up "val/<data source>/reward" ["reward"] "Mean validation reward";
+    down "val/<data source>/invalid" ["trials"] "Validation trials without a valid reward";
+    down "fully_async/trainer/idle_ratio" ["share"] "Time that the trainer waited for episodes";
+    down "fully_async/rollouter/idle_ratio" ["share"] "Time that sampling was paused";
+    watch "fully_async/partial/partial_ratio" ["share"] "Episodes sampled under more than one version";
+    watch "fully_async/partial/max_span" ["versions"] "Most versions in one episode";
+    watch "fully_async/count/generated" ["episodes"] "Episodes sampled";
+    watch "fully_async/count/staleness_samples" ["episodes"] "Episodes begun since the last publish";
+    down "fully_async/count/dropped_stale_samples" ["episodes"] "Episodes dropped as stale";
+    down "buffer/voided" ["entries"] "Ledger entries voided at resume";
+    watch "buffer/available" ["episodes"] "Durable episodes not consumed yet";
+    watch "inference/running" ["requests"] "Requests in generation";
+    down "inference/waiting" ["requests"] "Requests waiting";
+    down "inference/preemptions" ["requests"] "Requests preempted";
+    watch "inference/kv_usage" ["share"] "Key-value cache in use";
+    up "inference/prefix_hit" ["share"] "Prompt tokens found in a cache";
+}
+
+/// What is known of the metric of this name; `None` for a name that no entry fits.
+pub fn describe(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| fits(metric.name, name))
+}
+
+/// Whether a name fits a pattern; `<…>` takes one character or more, none of them a slash.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((before, rest)) = pattern.split_once('<') else {
+        return pattern == name;
+    };
+    let after = rest.split_once('>').map_or("", |(_, after)| after);
+    let Some(tail) = name.strip_prefix(before) else {
+        return false;
+    };
+    let reach = tail.find('/').unwrap_or(tail.len());
+    (1..=reach)
+        .filter(|&end| tail.is_char_boundary(end))
+        .any(|end| fits(after, &tail[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_patterns_are_found() {
+        let unit = |name| describe(name).map(|metric| metric.unit);
+        assert_eq!(unit("critic/score/mean"), Some("reward"));
+        assert_eq!(
+            describe("val/quick start/pass@4").map(|metric| metric.name),
+            Some("val/<data source>/pass@<k>")
+        );
+        assert_eq!(unit("trajectory_filter/reason/infra_error"), Some("episodes"));
+        assert_eq!(unit("trajectory_filter/reason/"), None);
+        assert_eq!(unit("val/a/b/pass@1"), None);
+        assert_eq!(unit("critic/score"), None);
+    }
+
+    #[test]
+    fn every_name_is_there_once_and_explained() {
+        for (at, metric) in METRICS.iter().enumerate() {
+            assert!(
+                !metric.help.is_empty() && !metric.help.ends_with('.'),
+                "{}",
+                metric.name
+            );
+            assert!(
+                METRICS[..at].iter().all(|other| other.name != metric.name),
+                "{} twice",
+                metric.name
+            );
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Records to folders, and folders to an index.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use fs_err as fs;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::task::{Task, TaskIndex, folder_checksum};
+
+fn record(id: &str) -> Value {
+    json!({
+        "instance_id": id,
+        "problem_statement": "The program adds wrongly.",
+        "files": { "add.sh": "#!/bin/sh\necho $(($1 - $2))\n", "doc/README": "adds" },
+        "test": "#!/bin/sh\nsh /tests/check.sh && r=1 || r=0\necho $r > /logs/verifier/reward.txt\n",
+        "test_files": { "check.sh": "[ \"$(sh add.sh 2 3)\" = 5 ]\n" },
+        "solution": "sed -i 's/-/+/' add.sh\n",
+        "task": { "agent": { "timeout_sec": 30 }, "verifier": { "timeout_sec": 10.5, "env": { "A": "b" } } },
+        "data_source": "quickstart",
+        "split": "train"
+    })
+}
+
+fn lines(records: &[Value]) -> Vec<u8> {
+    records
+        .iter()
+        .flat_map(|record| format!("{record}\n").into_bytes())
+        .collect()
+}
+
+fn run_with(input: impl Into<Vec<u8>>, out: &Path, overwrite: bool) -> Result<PrepareReport, PrepareError> {
+    let source = Source::Stream("issues.jsonl".into(), Box::new(Cursor::new(input.into())));
+    convert(source, out, ConvertOptions { overwrite }, &mut |_| {})
+}
+
+fn run(input: impl Into<Vec<u8>>, out: &Path) -> Result<PrepareReport, PrepareError> {
+    run_with(input, out, false)
+}
+
+#[test]
+fn a_record_becomes_a_harbor_task() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = run(lines(&[record("fix-1")]), dir.path()).unwrap();
+    assert_eq!((report.records, report.converted, report.rejected), (1, 1, 0));
+    let folder = dir.path().join("fix-1");
+    let task = Task::load(&folder).unwrap();
+    assert_eq!(task.warnings, []);
+    assert_eq!(task.instruction(), "The program adds wrongly.\n");
+    assert_eq!(task.agent_timeout().unwrap().as_secs(), 30);
+    assert_eq!(task.workdir(), "/app");
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
+    assert_eq!(
+        read("environment/Dockerfile"),
+        "FROM debian:trixie-slim\nCOPY files/ /app/\nWORKDIR /app\n"
+    );
+    assert_eq!(
+        read("task.toml"),
+        "schema_version = \"1.4\"\n\n[agent]\ntimeout_sec = 30\n\n[metadata]\ndata_source = \"quickstart\"\nsplit = \"train\"\n\n[task]\nname = \"lego/fix-1\"\n\n[verifier]\ntimeout_sec = 10.5\n\n[verifier.env]\nA = \"b\"\n"
+    );
+    assert_eq!(
+        fs::read_to_string(task.local_source().unwrap().join("doc/README")).unwrap(),
+        "adds"
+    );
+    assert!(task.solution_dir().is_some());
+    let mode =
+        |file: &str| std::os::unix::fs::PermissionsExt::mode(&fs::metadata(folder.join(file)).unwrap().permissions());
+    assert_eq!(mode("tests/test.sh") & 0o111, 0o111);
+    assert_eq!(mode("environment/files/add.sh") & 0o111, 0o111);
+    assert_eq!(mode("environment/files/doc/README") & 0o111, 0);
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        3,
+        "the task, rejected.jsonl, prepare-report.json"
+    );
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_as_lines_and_as_an_array() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let records = [record("a"), record("b")];
+    run(lines(&records), one.path()).unwrap();
+    run(serde_json::to_string_pretty(&records).unwrap(), two.path()).unwrap();
+    assert_eq!(
+        folder_checksum(one.path()).unwrap(),
+        folder_checksum(two.path()).unwrap()
+    );
+}
+
+#[test]
+fn bad_records_are_rejected_with_line_and_reason_and_the_rest_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |id: &str, key: &str, value: Value| {
+        let mut changed = record(id);
+        changed[key] = value;
+        changed
+    };
+    let mut input = lines(&[
+        record("a"),
+        with("b", "test", Value::Null),
+        record("a"),
+        record("../../etc"),
+        with("c", "files", json!({ "../x": "" })),
+        with("d", "test_files", json!({ "/etc/passwd": "" })),
+        with("e", "files", json!({ "x": "", "x/y": "" })),
+        with("f", "files", json!(["x"])),
+        with("g", "task", json!({ "agent": { "timeout_sec": "soon" } })),
+        json!({ "colour": "red" }),
+    ]);
+    input.extend_from_slice(b"\n{\"instance_id\": \n\"\xff\"\n[1\n");
+    input.extend(lines(&[json!(3), with("z", "hints_text", json!("x"))]));
+    let report = run(input, dir.path()).unwrap();
+    let text = fs::read_to_string(dir.path().join("rejected.jsonl")).unwrap();
+    let rows: Vec<RejectedRow> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found: Vec<(usize, &str)> = rows.iter().map(|row| (row.line, row.reason.as_str())).collect();
+    assert_eq!(
+        found,
+        [
+            (2, "missing_field"),
+            (3, "duplicate_id"),
+            (4, "unsafe_id"),
+            (5, "unsafe_path"),
+            (6, "unsafe_path"),
+            (7, "unsafe_path"),
+            (8, "wrong_type"),
+            (9, "wrong_task_key"),
+            (10, "unknown_family"),
+            (12, "invalid_json"),
+            (13, "not_utf8"),
+            (14, "invalid_json"),
+            (15, "not_an_object"),
+        ]
+    );
+    assert_eq!(rows[0].instance_id.as_deref(), Some("b"));
+    assert!(
+        rows[0]
+            .detail
+            .starts_with("field `test` is missing; an inline record needs `instance_id`")
+    );
+    assert_eq!(rows[1].detail, "instance_id `a` is that of line 1");
+    assert!(
+        rows[9].detail.starts_with("invalid JSON at line 12, column "),
+        "{}",
+        rows[9].detail
+    );
+    assert_eq!((report.records, report.converted, report.rejected), (15, 2, 13));
+    assert_eq!(report.rejected_by_reason["unsafe_path"], 3);
+    assert_eq!(report.ignored_fields, [("hints_text".to_owned(), 1)].into());
+    assert!(!dir.path().parent().unwrap().join("etc").exists());
+}
+
+#[test]
+fn other_families_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = |record: Value| run(lines(&[record]), dir.path()).unwrap_err().to_string();
+    assert_eq!(
+        message(
+            json!({ "instance_id": "x", "repo": "r", "base_commit": "c", "patch": "", "test_patch": "", "problem_statement": "" })
+        ),
+        "issues.jsonl:1: SWE-bench records are not supported yet; convertible are records with their files inline"
+    );
+    assert!(message(json!({ "instance_id": "x", "repo": "r", "patch": "", "image_name": "i" })).contains("SWE-smith"));
+    assert!(message(json!({ "number": 1, "title": "t", "body": "b" })).contains("GitHub issue"));
+    let broken = run("[{\"instance_id\": \"a\"},\n\n oops]", dir.path())
+        .unwrap_err()
+        .to_string();
+    assert!(broken.starts_with("issues.jsonl:3: invalid JSON: "), "{broken}");
+    assert!(
+        run("PAR1...", dir.path())
+            .unwrap_err()
+            .to_string()
+            .contains("Parquet records are not supported yet")
+    );
+    assert!(
+        convert(
+            Source::of(&dir.path().join("none")),
+            dir.path(),
+            ConvertOptions::default(),
+            &mut |_| {}
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn folders_that_are_there_are_left_alone_unless_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    run(lines(&[record("a")]), dir.path()).unwrap();
+    fs::write(dir.path().join("a/instruction.md"), "edited by hand").unwrap();
+    fs::create_dir(dir.path().join(".prepare-999999999.tmp")).unwrap();
+    let report = run(lines(&[record("a")]), dir.path()).unwrap();
+    assert_eq!((report.converted, report.existing), (0, 1));
+    assert_eq!(
+        fs::read_to_string(dir.path().join("a/instruction.md")).unwrap(),
+        "edited by hand"
+    );
+    assert!(
+        !dir.path().join(".prepare-999999999.tmp").exists(),
+        "left by a killed process"
+    );
+    let report = run_with(lines(&[record("a")]), dir.path(), true).unwrap();
+    assert_eq!((report.converted, report.existing), (1, 0));
+    assert_ne!(
+        fs::read_to_string(dir.path().join("a/instruction.md")).unwrap(),
+        "edited by hand"
+    );
+}
+
+#[test]
+fn an_index_lists_tasks_and_what_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let tasks = dir.path().join("tasks");
+    run(lines(&[record("b"), record("a")]), &tasks).unwrap();
+    fs::create_dir_all(tasks.join("notes")).unwrap();
+    fs::create_dir_all(tasks.join("half")).unwrap();
+    fs::write(tasks.join("half/instruction.md"), "x").unwrap();
+    let out = dir.path().join("tasks.parquet");
+    let report = index(std::slice::from_ref(&tasks), &out).unwrap();
+    assert_eq!(
+        (report.tasks, report.skipped.as_slice()),
+        (2, [tasks.join("notes")].as_slice())
+    );
+    assert!(report.broken[0].contains("half: not a task: `tests/test.sh` is missing"));
+    let index_read = TaskIndex::read(&out).unwrap();
+    let row = &index_read.rows[0];
+    assert_eq!(
+        (
+            row.instance_id.as_str(),
+            row.task_path.as_str(),
+            row.data_source.as_str()
+        ),
+        ("a", "tasks/a", "quickstart")
+    );
+    assert_eq!(row.split.as_deref(), Some("train"));
+    assert_eq!(
+        row.task_checksum,
+        Some(Task::load(&index_read.task_dir(row)).unwrap().checksum().unwrap())
+    );
+    let message = index(&[tasks.clone(), tasks.join("a")], &out).unwrap_err().to_string();
+    assert!(message.contains("the id `a` is also that of"), "{message}");
+}
+
+#[test]
+fn records_named_in_run_toml_are_prepared_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("train.jsonl");
+    fs::write(&source, lines(&[record("a"), json!(1)])).unwrap();
+    let first = prepare_into(&source, &dir.path().join("tasks")).unwrap();
+    assert_eq!(
+        (first.reused, first.report.converted, first.report.rejected),
+        (false, 1, 1)
+    );
+    assert_eq!(TaskIndex::read(&first.index).unwrap().rows[0].task_path, "a");
+    let again = prepare_into(&source, &dir.path().join("tasks")).unwrap();
+    assert_eq!(
+        again,
+        Prepared {
+            reused: true,
+            ..first.clone()
+        }
+    );
+    fs::write(&source, lines(&[record("b")])).unwrap();
+    assert_ne!(
+        prepare_into(&source, &dir.path().join("tasks")).unwrap().index,
+        first.index
+    );
+}

@@ -1,0 +1,159 @@
+//! Where things are in a run directory.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use super::state::STATE_FILE;
+use super::{LockHolder, Phase, RunDirError, RunLock, RunState, TrialResult, lock};
+use crate::task::write_atomically;
+
+/// A run directory, `runs/<name>/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    dir: PathBuf,
+}
+
+impl RunDir {
+    /// Opens a run directory for writing, and makes it first where there is none.
+    ///
+    /// The state of a directory that is there already is left as it is.
+    pub fn create(dir: &Path) -> Result<Self, RunDirError> {
+        fs::create_dir_all(dir)?;
+        let run = Self { dir: dir.to_owned() };
+        if !dir.join(STATE_FILE).is_file() {
+            run.write_state(&RunState::new(Phase::Running))?;
+        }
+        for folder in [
+            run.rollouts(),
+            run.trials(),
+            run.checkpoints(),
+            run.eval(),
+            run.events(),
+        ] {
+            fs::create_dir_all(folder)?;
+        }
+        Ok(run)
+    }
+
+    /// Opens a run directory that is there.
+    pub fn open(dir: &Path) -> Result<Self, RunDirError> {
+        if dir.join(STATE_FILE).is_file() {
+            Ok(Self { dir: dir.to_owned() })
+        } else {
+            fs::metadata(dir)?;
+            Err(RunDirError::NotARun { dir: dir.to_owned() })
+        }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The run's name: the folder's.
+    pub fn name(&self) -> String {
+        let absolute = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+        absolute
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.dir.join("run.toml")
+    }
+
+    /// One JSON object a step.
+    pub fn metrics(&self) -> PathBuf {
+        self.dir.join("metrics.jsonl")
+    }
+
+    /// One `step:…` line a step.
+    pub fn train_log(&self) -> PathBuf {
+        self.dir.join("train.log")
+    }
+
+    /// TensorBoard event files.
+    pub fn events(&self) -> PathBuf {
+        self.dir.join("events")
+    }
+
+    /// Rollout shards.
+    pub fn rollouts(&self) -> PathBuf {
+        self.dir.join("rollouts")
+    }
+
+    /// The ledger of which rollouts were consumed.
+    pub fn ledger(&self) -> PathBuf {
+        self.dir.join("buffer.jsonl")
+    }
+
+    /// Folders of trials.
+    pub fn trials(&self) -> PathBuf {
+        self.dir.join("trials")
+    }
+
+    /// The folder of one trial.
+    pub fn trial(&self, step: u64, trial_name: &str) -> PathBuf {
+        self.trials().join(format!("step_{step:04}")).join(trial_name)
+    }
+
+    /// Checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.dir.join("checkpoints")
+    }
+
+    /// The folder of one checkpoint.
+    pub fn checkpoint(&self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("step_{step:06}"))
+    }
+
+    /// Results of validation.
+    pub fn eval(&self) -> PathBuf {
+        self.dir.join("eval")
+    }
+
+    /// Tasks that were prepared for this run from inline records.
+    pub fn tasks(&self) -> PathBuf {
+        self.dir.join("tasks")
+    }
+
+    /// Takes the lock that makes this process the run's only writer; held until the guard is dropped.
+    pub fn lock(&self) -> Result<RunLock, RunDirError> {
+        RunLock::take(&self.dir)
+    }
+
+    /// The process that holds the lock, if one does.
+    pub fn holder(&self) -> Result<Option<LockHolder>, RunDirError> {
+        lock::holder(&self.dir)
+    }
+
+    /// Writes the resolved configuration; secrets must be gone from `text` already.
+    pub fn write_config(&self, text: &str) -> Result<(), RunDirError> {
+        write_atomically(&self.config(), |file| Ok(file.write_all(text.as_bytes())?))
+    }
+
+    /// How far the run has come.
+    pub fn state(&self) -> Result<RunState, RunDirError> {
+        RunState::read(&self.dir.join(STATE_FILE))
+    }
+
+    /// Replaces the state.
+    pub fn write_state(&self, state: &RunState) -> Result<(), RunDirError> {
+        state.write(&self.dir.join(STATE_FILE))
+    }
+
+    /// Writes `result.json` into the trial's folder, which must be below this directory's `trials` or `eval`.
+    pub fn write_trial_result(&self, trial_folder: &Path, result: &TrialResult) -> Result<PathBuf, RunDirError> {
+        let path = trial_folder.join("result.json");
+        let text = serde_json::to_string_pretty(result).map_err(|error| RunDirError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        write_atomically(&path, |file| Ok::<_, RunDirError>(file.write_all(text.as_bytes())?))?;
+        Ok(path)
+    }
+}

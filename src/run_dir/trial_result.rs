@@ -1,0 +1,137 @@
+//! result.json of a trial, in the shape of Harbor's `TrialResult`, so that Harbor's viewer opens it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One trial, for people and for Harbor's viewer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialResult {
+    /// Unique for ever.
+    pub id: String,
+    /// The task's name.
+    pub task_name: String,
+    /// The trial's name; its folder's.
+    pub trial_name: String,
+    /// `file://` URL of the trial's folder.
+    pub trial_uri: String,
+    /// The task's folder.
+    pub task_id: TrialTaskRef,
+    /// Where the task came from.
+    pub source: Option<String>,
+    /// SHA-256 of the task.
+    pub task_checksum: String,
+    /// What was asked for.
+    pub config: TrialConfigRef,
+    /// The scaffold and the model.
+    pub agent_info: AgentInfo,
+    /// What the agent used; absent where it never ran.
+    pub agent_result: Option<AgentResult>,
+    /// What the verifier said; absent where it gave no valid reward.
+    pub verifier_result: Option<VerifierResult>,
+    /// What went wrong.
+    pub exception_info: Option<ExceptionInfo>,
+    /// When the trial began.
+    #[schemars(with = "Option<String>")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[schemars(with = "Option<String>")]
+    pub finished_at: Option<Timestamp>,
+    /// Starting the sandbox.
+    pub environment_setup: Option<TimeSpan>,
+    /// Preparing the agent.
+    pub agent_setup: Option<TimeSpan>,
+    /// The agent's run.
+    pub agent_execution: Option<TimeSpan>,
+    /// The verifier.
+    pub verifier: Option<TimeSpan>,
+    /// Our own taxonomy, which Harbor's does not have.
+    pub outcome: String,
+}
+
+/// The task's folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialTaskRef {
+    /// Where it is.
+    pub path: String,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrialConfigRef {
+    /// The task's folder.
+    pub task: TrialTaskRef,
+    /// The trial's name.
+    pub trial_name: String,
+}
+
+/// The scaffold and the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentInfo {
+    /// Scaffold.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The model.
+    pub model_info: Option<ModelInfo>,
+}
+
+/// The model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelInfo {
+    /// Served name.
+    pub name: String,
+    /// Who serves it.
+    pub provider: String,
+}
+
+/// What the agent used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentResult {
+    /// Prompt tokens of all calls.
+    pub n_input_tokens: Option<u64>,
+    /// Of those, found in a cache.
+    pub n_cache_tokens: Option<u64>,
+    /// Sampled tokens.
+    pub n_output_tokens: Option<u64>,
+    /// Cost; none for a model of our own.
+    pub cost_usd: Option<f64>,
+    /// Token ids, masks and log-probs; ours are in the shards.
+    pub rollout_details: Option<Vec<BTreeMap<String, serde_json::Value>>>,
+    /// Whatever else the scaffold says.
+    pub metadata: Option<BTreeMap<String, serde_json::Value>>,
+}
+
+/// What the verifier said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerifierResult {
+    /// Named rewards; `reward` is the scalar.
+    pub rewards: Option<BTreeMap<String, f64>>,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExceptionInfo {
+    /// Class of the failure.
+    pub exception_type: String,
+    /// What it says.
+    pub exception_message: String,
+    /// Its causes, one a line.
+    pub exception_traceback: String,
+    /// When.
+    #[schemars(with = "String")]
+    pub occurred_at: Timestamp,
+}
+
+/// From when to when.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimeSpan {
+    /// Its start.
+    #[schemars(with = "Option<String>")]
+    pub started_at: Option<Timestamp>,
+    /// Its end.
+    #[schemars(with = "Option<String>")]
+    pub finished_at: Option<Timestamp>,
+}

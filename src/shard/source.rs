@@ -1,0 +1,122 @@
+//! Where shards are: files, folders, object-store URLs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fs_err as fs;
+use futures_util::TryStreamExt as _;
+use object_store::ObjectStore;
+
+use super::ShardError;
+
+/// One shard.
+#[derive(Debug, Clone)]
+pub enum ShardFile {
+    /// On this machine.
+    Local(PathBuf),
+    /// In an object store.
+    Remote {
+        /// The store.
+        store: Arc<dyn ObjectStore>,
+        /// Key in it.
+        path: object_store::path::Path,
+        /// For messages.
+        url: String,
+    },
+}
+
+impl std::fmt::Display for ShardFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote { url, .. } => f.write_str(url),
+        }
+    }
+}
+
+/// Whether a name is a finished shard's; temporary files begin with a dot.
+fn is_shard(name: &str) -> bool {
+    name.ends_with(".parquet") && !name.starts_with('.')
+}
+
+/// The shards of a file or a folder (and the folders in it), in the order of their paths.
+pub(super) fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
+    if !fs::metadata(place)?.is_dir() {
+        return Ok(vec![place.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut folders = vec![place.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if fs::metadata(&path)?.is_dir() {
+                if !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if is_shard(&name) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Shards of several places; each once, however often it is named.
+pub(super) fn list_all_local<P: AsRef<Path>>(places: &[P]) -> Result<Vec<ShardFile>, ShardError> {
+    let mut seen = BTreeSet::new();
+    let mut files = Vec::new();
+    for place in places {
+        for path in list_local(place.as_ref())? {
+            if seen.insert(fs::canonicalize(&path)?) {
+                files.push(ShardFile::Local(path));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The shards of an object-store URL: one object, or all below a prefix.
+pub(super) async fn list_remote(place: &str) -> Result<Vec<ShardFile>, ShardError> {
+    let wrong = |reason: String| ShardError::Place {
+        place: place.to_owned(),
+        reason,
+    };
+    let url = place.parse().map_err(|error| wrong(format!("not a URL: {error}")))?;
+    let (store, prefix) = object_store::parse_url_opts(&url, std::env::vars()).map_err(|error| {
+        wrong(format!(
+            "{error}; object stores other than file:// need a build with `--features clouds`"
+        ))
+    })?;
+    let store: Arc<dyn ObjectStore> = Arc::from(store);
+    let root = place
+        .strip_suffix(prefix.as_ref())
+        .unwrap_or(place)
+        .trim_end_matches('/')
+        .to_owned();
+    let file = |path: object_store::path::Path| ShardFile::Remote {
+        store: Arc::clone(&store),
+        url: format!("{root}/{path}"),
+        path,
+    };
+    if prefix.filename().is_some_and(is_shard) {
+        return Ok(vec![file(prefix)]);
+    }
+    let mut keys: Vec<object_store::path::Path> = store
+        .list(Some(&prefix))
+        .try_filter_map(async |object| {
+            Ok(object
+                .location
+                .filename()
+                .is_some_and(is_shard)
+                .then_some(object.location))
+        })
+        .try_collect()
+        .await
+        .map_err(|error| wrong(error.to_string()))?;
+    keys.sort();
+    Ok(keys.into_iter().map(file).collect())
+}
