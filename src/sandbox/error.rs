@@ -1,6 +1,7 @@
 //! What can go wrong with a sandbox. All of it is the environment's doing, never the policy's.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A failure of the environment.
@@ -40,6 +41,21 @@ pub enum SandboxError {
         name: String,
         /// Inside.
         path: String,
+    },
+    /// A backend of the documentation that is not built yet.
+    #[error("sandbox backend `{backend}` is not supported yet; `local` is")]
+    NotSupported {
+        /// Its name in `sandbox.backend`.
+        backend: &'static str,
+    },
+    /// What killed owners left could not be removed.
+    #[error("left-over sandboxes in `{root}` could not be removed")]
+    Reap {
+        /// Folder of the sandboxes.
+        root: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
     /// It is gone already.
     #[error("sandbox `{0}` is gone")]

@@ -3,15 +3,27 @@
 //! The trait `Sandbox` and its backends. This module runs commands and moves files; it knows nothing
 //! of tasks, rewards or models.
 
+mod backend;
 mod error;
+pub mod local;
 mod spec;
 
+pub use backend::Backend;
 pub use error::SandboxError;
 pub use spec::{ExecOutput, ExecRequest, Isolation, Limits, Network, SandboxSpec};
 
 use std::path::Path;
 
 use async_trait::async_trait;
+
+/// Folders that the agent never owned and that `reset_dir` can make anew.
+pub const RESERVED: [&str; 5] = [
+    "/logs/agent",
+    "/logs/verifier",
+    "/logs/artifacts",
+    "/tests",
+    "/solution",
+];
 
 /// A running sandbox. Dropping one destroys it; `destroy` also says whether that worked.
 #[async_trait]
@@ -23,7 +35,8 @@ pub trait Sandbox: Send + Sync {
     ///
     /// # Errors
     /// When the command could not be started or its exit status could not be known: that is the
-    /// environment's failure. A non-zero exit or a time-out of the command is an `Ok`.
+    /// environment's failure. A non-zero exit or a time-out of the command is an `Ok`, and so are a program
+    /// or working folder that is not there (exit code 127 or 126): the agent could have removed it.
     async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError>;
 
     /// Copies a host file or folder to `to` (absolute path inside), creating parents.
@@ -32,10 +45,18 @@ pub trait Sandbox: Send + Sync {
     /// Copies a file or folder from inside to the host. A missing source is `SandboxError::NotFound`.
     async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError>;
 
-    /// Ends every process that runs inside, the sandbox itself excepted.
-    async fn end_processes(&self) -> Result<(), SandboxError>;
+    /// Ends every process that runs inside, the sandbox itself excepted. Gives how many had been left
+    /// running by commands that had ended.
+    async fn end_processes(&self) -> Result<usize, SandboxError>;
 
-    /// Paths below the workdir that were added, changed or removed since the start, sorted.
+    /// Makes one of [`RESERVED`] an empty folder, whatever was done to it: what was there is gone, a
+    /// planted link is not followed.
+    async fn reset_dir(&self, path: &str) -> Result<(), SandboxError>;
+
+    /// The path by which commands find an absolute path inside: itself, unless the sandbox is weak.
+    fn path(&self, inside: &str) -> String;
+
+    /// Files and links below the workdir that were added, changed or removed since the start, sorted.
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError>;
 
     /// What this sandbox isolates, as it was found to be when it started.

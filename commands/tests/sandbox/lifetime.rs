@@ -1,0 +1,90 @@
+//! How sandboxes end, whatever happens to their owner.
+
+use std::time::{Duration, Instant};
+
+use lego::sandbox::SandboxError;
+
+use crate::support::{Fixture, both, processes_of, shell};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lifetime_ends_everything() {
+    both(async |fixture| {
+        let mut spec = fixture.spec();
+        spec.lifetime = Duration::from_millis(700);
+        let sandbox = fixture.create(spec).await;
+        let ran = sandbox.exec(shell("sleep 1000")).await;
+        assert!(matches!(ran, Err(SandboxError::Gone(_))), "{ran:?}");
+        assert!(matches!(sandbox.exec(shell("true")).await, Err(SandboxError::Gone(_))));
+        sandbox.destroy().await.unwrap();
+        fixture.assert_nothing_left();
+    })
+    .await;
+}
+
+/// The process that a test below kills: makes a sandbox, says so, and waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn owner_to_be_killed() {
+    let Some(fixture) = Fixture::from_parent() else { return };
+    let sandbox = fixture.create(fixture.spec()).await;
+    let marker = std::env::var("LEGO_TEST_MARKER").unwrap();
+    let busy = shell(&format!(
+        "(setsid sleep {marker} &) ; sleep {marker} & touch ready; wait"
+    ));
+    let _ = sandbox.exec(busy).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_owner_leaves_no_process_and_reap_takes_the_rest() {
+    both(async |fixture| {
+        let marker = format!("86{:06}", std::process::id());
+        let mut owner = fixture.spawn_owner("lifetime::owner_to_be_killed", &marker);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while processes_of(&marker) < 2 {
+            assert!(Instant::now() < deadline, "the owner did not start");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(
+            fixture.backend.reap().unwrap().is_empty(),
+            "a live owner's sandbox was reaped"
+        );
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while processes_of(&marker) > 0 {
+            assert!(Instant::now() < deadline, "processes outlived their owner");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(fixture.backend.reap().unwrap().len(), 1);
+        fixture.assert_nothing_left();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_sandbox_is_gone() {
+    both(async |fixture| {
+        let sandbox = fixture.create(fixture.spec()).await;
+        sandbox.exec(shell("(setsid sleep 7777 &)")).await.unwrap();
+        drop(sandbox);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fixture.left() > 0 {
+            assert!(Instant::now() < deadline);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_executable_is_named() {
+    let fixture = Fixture::with(|options| options.init_exe = "/nonexistent/lego".into());
+    let error = fixture
+        .backend
+        .create(fixture.spec())
+        .await
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/nonexistent/lego"), "{error}");
+    fixture.assert_nothing_left();
+}

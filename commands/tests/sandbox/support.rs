@@ -1,0 +1,175 @@
+//! What the sandbox tests share: a backend in a folder of its own, in both kinds, and other processes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lego::sandbox::local::{LocalBackend, LocalOptions};
+use lego::sandbox::{Backend, ExecRequest, Isolation, Limits, Network, Sandbox, SandboxSpec};
+use tempfile::TempDir;
+
+const NOBODY: u32 = 65534;
+
+/// A backend, a source folder, and what they need.
+#[derive(Clone)]
+pub(crate) struct Fixture {
+    folder: Arc<TempDir>,
+    pub(crate) source: PathBuf,
+    pub(crate) backend: Arc<Backend>,
+    root: PathBuf,
+    weak: bool,
+}
+
+fn init_exe() -> PathBuf {
+    std::env::var_os("LEGO_TEST_INIT").map_or_else(|| env!("CARGO_BIN_EXE_lego").into(), PathBuf::from)
+}
+
+impl Fixture {
+    pub(crate) fn with(change: impl FnOnce(&mut LocalOptions)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let source = folder.path().join("task");
+        fs::create_dir_all(source.join("sub")).unwrap();
+        fs::write(source.join("hello.txt"), "hello\n").unwrap();
+        fs::write(source.join("sub/deep"), "deep\n").unwrap();
+        fs::write(source.join("run.sh"), "#!/bin/sh\necho ran\n").unwrap();
+        fs::set_permissions(source.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        let root = folder.path().join("sandboxes");
+        let mut options = LocalOptions::new(init_exe(), &root);
+        change(&mut options);
+        let (weak, backend) = (options.force_weak, Arc::new(Backend::Local(LocalBackend::new(options))));
+        Self {
+            folder: Arc::new(folder),
+            source,
+            backend,
+            root,
+            weak,
+        }
+    }
+
+    /// In the process that `spawn_owner` started.
+    pub(crate) fn from_parent() -> Option<Self> {
+        let root = std::env::var_os("LEGO_TEST_ROOT")?;
+        let weak = std::env::var_os("LEGO_TEST_WEAK").is_some();
+        Some(Self::with(|options| {
+            options.root = root.into();
+            options.force_weak = weak;
+        }))
+    }
+
+    pub(crate) fn spawn_owner(&self, test: &str, marker: &str) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", test])
+            .env("LEGO_TEST_ROOT", &self.root)
+            .env("LEGO_TEST_MARKER", marker);
+        command
+            .env("LEGO_TEST_INIT", init_exe())
+            .env("TMPDIR", self.folder.path());
+        if self.weak {
+            command.env("LEGO_TEST_WEAK", "1");
+        }
+        command.spawn().unwrap()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn spec(&self) -> SandboxSpec {
+        SandboxSpec {
+            source: self.source.clone(),
+            workdir: "/app".to_owned(),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            network: Network::None,
+            name: "trial".to_owned(),
+            labels: BTreeMap::from([("run".to_owned(), "test".to_owned())]),
+            lifetime: Duration::from_mins(5),
+        }
+    }
+
+    pub(crate) async fn create(&self, spec: SandboxSpec) -> Arc<dyn Sandbox> {
+        self.backend.create(spec).await.unwrap()
+    }
+
+    /// How many sandboxes have a folder.
+    pub(crate) fn left(&self) -> usize {
+        fs::read_dir(&self.root).map_or(0, Iterator::count)
+    }
+
+    pub(crate) fn assert_nothing_left(&self) {
+        assert_eq!(self.left(), 0, "folders were left in {}", self.root.display());
+    }
+}
+
+/// Runs a test in namespaces (where this machine allows them) and in the fallback.
+pub(crate) async fn both(test: impl AsyncFn(Fixture)) {
+    let fixture = Fixture::with(|_| {});
+    if fixture.backend.isolation().await.unwrap() == Isolation::Namespaces {
+        test(fixture).await;
+    }
+    let fixture = Fixture::with(|options| options.force_weak = true);
+    assert!(matches!(fixture.backend.isolation().await.unwrap(), Isolation::Weak(_)));
+    test(fixture).await;
+}
+
+#[expect(clippy::print_stderr, reason = "figures for people, shown with --nocapture")]
+pub(crate) fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+pub(crate) fn shell(script: &str) -> ExecRequest {
+    ExecRequest::shell(script)
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// How many processes of this machine have `marker` as an argument.
+pub(crate) fn processes_of(marker: &str) -> usize {
+    let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| {
+            line.starts_with(b"sleep\0") && line.split(|byte| *byte == 0).any(|word| word == marker.as_bytes())
+        })
+        .count()
+}
+
+/// As root: this test program once more, as a user without any rights, from a folder that it can read.
+pub(crate) fn again_as_nobody() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        fs::copy(from, &to).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+        to
+    };
+    let (tests, init) = (
+        copy(&std::env::current_exe().unwrap(), "tests"),
+        copy(&init_exe(), "lego"),
+    );
+    let done = Command::new(tests)
+        .args(["--skip", "all_of_it_as_an_unprivileged_user", "--test-threads", "4"])
+        .env("LEGO_TEST_INIT", init)
+        .env("TMPDIR", folder.path())
+        .current_dir(folder.path())
+        .gid(NOBODY)
+        .uid(NOBODY)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{text}");
+    assert!(text.contains("test result: ok"), "{text}");
+}

@@ -1,0 +1,106 @@
+//! The process that a sandbox lives in: `lego __sandbox-init`, its control socket on descriptor 0.
+//!
+//! It must run before any thread exists (a threaded process may not unshare a user namespace). An outer
+//! process stays on the host side and watches two things: when `lego` ends in any way, or the inner one
+//! does, everything inside is killed. The inner one is process 1 of its own namespace.
+
+mod command;
+mod confine;
+mod folders;
+mod namespaces;
+mod processes;
+mod root;
+mod serve;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use super::sys;
+use super::wire::{self, Mode, Reply, Request, Setup};
+
+/// Why a sandbox could not be built.
+#[derive(Debug)]
+pub(super) struct Failure {
+    reason: String,
+    /// The system does not allow it, as opposed to: this one went wrong.
+    refused: bool,
+}
+
+impl Failure {
+    fn new(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
+        Self {
+            reason: format!("{what}: {error}"),
+            refused: false,
+        }
+    }
+
+    fn refused(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
+        Self {
+            reason: format!("{what}: {error}"),
+            refused: true,
+        }
+    }
+}
+
+/// Entry of the hidden subcommand; `args` are those after its name (none yet).
+///
+/// Serves until its control socket closes. Failures travel over that socket, never to a terminal.
+pub fn init_main(_args: &[OsString]) -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_gone) => ExitCode::FAILURE,
+    }
+}
+
+fn run() -> io::Result<()> {
+    let host = sys::pidfd(nix::unistd::getppid().as_raw())?;
+    let control = sys::take_stdin()?;
+    let Some((Request::Setup(mut setup), _)) = wire::receive_request(control.as_fd())? else {
+        return Ok(());
+    };
+    let outcome = match setup.mode {
+        Mode::Namespaces => match namespaces::enter(&mut setup) {
+            Ok(()) => return in_namespaces(&setup, &host, control),
+            Err(failure) => Err(failure),
+        },
+        Mode::Weak => confined(&setup, &host, &control),
+    };
+    report(&control, outcome)
+}
+
+fn report(control: &OwnedFd, outcome: Result<(), Failure>) -> io::Result<()> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(Failure { reason, refused }) => wire::send_reply(control.as_fd(), &Reply::Failed { reason, refused }, None),
+    }
+}
+
+fn in_namespaces(setup: &Setup, host: &OwnedFd, control: OwnedFd) -> io::Result<()> {
+    match sys::fork()? {
+        nix::unistd::ForkResult::Child => {
+            let told = report(&control, inner(setup, &control));
+            sys::exit_now(i32::from(told.is_err()))
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            // The host learns of the inner one's end by the last copy of the socket closing.
+            drop(control);
+            namespaces::watch(host, child)
+        }
+    }
+}
+
+fn inner(setup: &Setup, control: &OwnedFd) -> Result<(), Failure> {
+    let listener = namespaces::listen(setup)?;
+    root::build(setup)?;
+    let fence = confine::Fence::namespaces(setup)?;
+    serve::serve(setup, fence, control, listener, None)
+}
+
+fn confined(setup: &Setup, host: &OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
+    namespaces::leave_root()?;
+    nix::sys::prctl::set_child_subreaper(true).map_err(|error| Failure::new("subreaper", error))?;
+    let fence = confine::Fence::weak(setup)?;
+    serve::serve(setup, fence, control, None, Some(host.as_fd()))
+}

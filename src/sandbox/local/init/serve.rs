@@ -1,0 +1,290 @@
+//! The init's one loop: requests from the host, deaths of children, deadlines, memory.
+//!
+//! It ends when the host closes the socket or the sandbox's lifetime is over; everything inside ends with it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::super::wire::{self, Mode, Reply, Request, Setup};
+use super::Failure;
+use super::command::{self, Command};
+use super::confine::Fence;
+use super::folders::{self, Place};
+use super::processes;
+
+/// How often memory is measured while commands run.
+const MEMORY_TICK: Duration = Duration::from_millis(100);
+/// A transfer that takes longer is ended.
+const TRANSFER: Duration = Duration::from_mins(10);
+/// How long the host may leave replies unread.
+const UNREAD: i64 = 30;
+
+struct Running {
+    /// Of the request; `None` for a transfer, whose end its own stream shows.
+    id: Option<u64>,
+    pid: Pid,
+    deadline: Option<Instant>,
+    timed_out: bool,
+    out_of_memory: bool,
+}
+
+struct Server<'a> {
+    setup: &'a Setup,
+    fence: Fence,
+    control: BorrowedFd<'a>,
+    running: Vec<Running>,
+}
+
+/// Says that the sandbox is ready, then serves until its end.
+pub(super) fn serve(
+    setup: &Setup,
+    fence: Fence,
+    control: &OwnedFd,
+    listener: Option<OwnedFd>,
+    host: Option<BorrowedFd<'_>>,
+) -> Result<(), Failure> {
+    let fail = |error: io::Error| Failure::new("serve", error);
+    let mut server = Server {
+        setup,
+        fence,
+        control: control.as_fd(),
+        running: Vec::new(),
+    };
+    let signals = server.start(listener.as_ref()).map_err(fail)?;
+    drop(listener);
+    let served = server.run(&signals, host);
+    // In namespaces the kernel would do this; without, nobody else does.
+    let _ = processes::kill_all(setup.mode == Mode::Namespaces, |_| {});
+    // The host is gone or told: there is nobody to report to.
+    drop(served);
+    Ok(())
+}
+
+impl Server<'_> {
+    fn start(&self, listener: Option<&OwnedFd>) -> io::Result<SignalFd> {
+        let mut children = SigSet::empty();
+        children.add(Signal::SIGCHLD);
+        children.thread_block()?;
+        let signals = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        setsockopt(&self.control, sockopt::SendTimeout, &TimeVal::seconds(UNREAD))?;
+        let ready = Reply::Ready {
+            landlock: self.fence.has_landlock(),
+        };
+        wire::send_reply(self.control, &ready, listener.map(AsFd::as_fd))?;
+        Ok(signals)
+    }
+
+    fn run(&mut self, signals: &SignalFd, host: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let end = Instant::now().checked_add(Duration::from_millis(self.setup.lifetime_ms));
+        let mut measured = Instant::now();
+        loop {
+            let now = Instant::now();
+            if end.is_some_and(|end| end <= now) {
+                return Ok(());
+            }
+            self.end_overdue(now);
+            if let Some(limit) = self.setup.memory
+                && now.duration_since(measured) >= MEMORY_TICK
+            {
+                measured = now;
+                if processes::enforce_memory(limit) {
+                    self.running.iter_mut().for_each(|running| running.out_of_memory = true);
+                }
+            }
+            let mut fds = vec![
+                PollFd::new(self.control, PollFlags::POLLIN),
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            ];
+            fds.extend(host.map(|host| PollFd::new(host, PollFlags::POLLIN)));
+            match poll(&mut fds, self.patience(now, end)) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+            if ready.get(2) == Some(&true) {
+                return Ok(());
+            }
+            if ready[1] {
+                while let Ok(Some(_)) = signals.read_signal() {}
+                self.reap()?;
+            }
+            if ready[0] {
+                let Some((request, extra)) = wire::receive_request(self.control)? else {
+                    return Ok(());
+                };
+                self.handle(request, extra)?;
+            }
+        }
+    }
+
+    fn patience(&self, now: Instant, end: Option<Instant>) -> PollTimeout {
+        let mut next = self
+            .running
+            .iter()
+            .filter_map(|running| running.deadline)
+            .chain(end)
+            .min();
+        if self.setup.memory.is_some() {
+            // Also where only background processes are left.
+            let tick = now + MEMORY_TICK;
+            next = Some(next.map_or(tick, |next| next.min(tick)));
+        }
+        let left = next.map(|next| next.saturating_duration_since(now) + Duration::from_millis(1));
+        left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        })
+    }
+
+    fn end_overdue(&mut self, now: Instant) {
+        for running in &mut self.running {
+            if running.deadline.is_some_and(|deadline| deadline <= now) {
+                running.deadline = None;
+                running.timed_out = true;
+                processes::kill_command(running.pid);
+            }
+        }
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(nix::Error::ECHILD) => return Ok(()),
+                Ok(status) => self.ended(status)?,
+                Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn ended(&mut self, status: WaitStatus) -> io::Result<()> {
+        let (pid, code) = match status {
+            WaitStatus::Exited(pid, code) => (pid, code),
+            WaitStatus::Signaled(pid, signal, _) => (pid, 128 + signal as i32),
+            _ => return Ok(()),
+        };
+        let Some(at) = self.running.iter().position(|running| running.pid == pid) else {
+            return Ok(());
+        };
+        let Running {
+            id,
+            timed_out,
+            out_of_memory,
+            ..
+        } = self.running.swap_remove(at);
+        let Some(id) = id else { return Ok(()) };
+        self.reply(
+            &Reply::Exited {
+                id,
+                code,
+                timed_out,
+                out_of_memory,
+            },
+            None,
+        )
+    }
+
+    fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        wire::send_reply(self.control, reply, fd)
+    }
+
+    fn answer(&self, id: u64, outcome: Result<usize, String>) -> io::Result<()> {
+        let reply = match outcome {
+            Ok(count) => Reply::Done { id, count },
+            Err(reason) => Reply::Error { id, reason },
+        };
+        self.reply(&reply, None)
+    }
+
+    fn handle(&mut self, request: Request, extra: Option<OwnedFd>) -> io::Result<()> {
+        match request {
+            Request::Setup(_) => Ok(()),
+            Request::Exec {
+                id,
+                argv,
+                env,
+                cwd,
+                timeout_ms,
+            } => {
+                match command::start(
+                    &Command {
+                        argv,
+                        env,
+                        cwd,
+                        stdin: extra,
+                    },
+                    &self.fence,
+                ) {
+                    Ok((pid, output)) => {
+                        let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
+                        self.track(Some(id), pid, deadline);
+                        self.reply(&Reply::Started { id }, Some(output.as_fd()))
+                    }
+                    Err(reason) => self.answer(id, Err(reason)),
+                }
+            }
+            Request::Kill { id } => {
+                let pid = self
+                    .running
+                    .iter()
+                    .find(|running| running.id == Some(id))
+                    .map(|running| running.pid);
+                if let Some(pid) = pid {
+                    processes::kill_command(pid);
+                }
+                Ok(())
+            }
+            Request::Receive { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::receive),
+            Request::Send { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::send),
+            Request::EndProcesses { id } => {
+                let mut statuses = Vec::new();
+                let commands = self.running.len();
+                let own = self.setup.mode == Mode::Namespaces;
+                let ended = processes::kill_all(own, |status| statuses.push(status));
+                for status in statuses {
+                    self.ended(status)?;
+                }
+                // A command that the host itself is waiting for is not a leftover.
+                self.answer(id, ended.map(|count| count.saturating_sub(commands)))
+            }
+            Request::ResetDir { id, path } => self.answer(id, folders::reset(self.setup, &path).map(|()| 0)),
+        }
+    }
+
+    fn transfer(
+        &mut self,
+        id: u64,
+        stream: Option<OwnedFd>,
+        place: &Place,
+        work: fn(&Place, OwnedFd) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(stream) = stream else {
+            return self.answer(id, Err("a transfer without a stream".to_owned()));
+        };
+        match command::start_inside(&self.fence, || work(place, stream)) {
+            Ok(pid) => {
+                self.track(None, pid, Some(Instant::now() + TRANSFER));
+                self.answer(id, Ok(0))
+            }
+            Err(reason) => self.answer(id, Err(reason)),
+        }
+    }
+
+    fn track(&mut self, id: Option<u64>, pid: Pid, deadline: Option<Instant>) {
+        self.running.push(Running {
+            id,
+            pid,
+            deadline,
+            timed_out: false,
+            out_of_memory: false,
+        });
+    }
+}

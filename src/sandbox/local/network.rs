@@ -1,0 +1,34 @@
+//! The only way out of a sandbox: its listener for the proxy, accepted and forwarded by the host.
+//!
+//! The listener was made inside, in a network that has nothing but loopback; the host took it over.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Connections of one sandbox at a time; further ones wait.
+const CONNECTIONS: usize = 64;
+
+/// Forwards until it is dropped; the connections end with it.
+pub(super) async fn forward(listener: OwnedFd, proxy: SocketAddr) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.len() >= CONNECTIONS {
+            connections.join_next().await;
+        }
+        let (mut inside, _) = listener.accept().await?;
+        while connections.try_join_next().is_some() {}
+        connections.spawn(async move {
+            // A refused or broken connection is closed inside too: that is what the client then sees.
+            if let Ok(mut outside) = TcpStream::connect(proxy).await {
+                let _ = outside.set_nodelay(true);
+                let _ = inside.set_nodelay(true);
+                let _ = copy_bidirectional(&mut inside, &mut outside).await;
+            }
+        });
+    }
+}

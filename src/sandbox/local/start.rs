@@ -1,0 +1,223 @@
+//! Makes one sandbox: its host folder, its init, and the word that it is ready.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::{Gid, Uid, geteuid};
+use tokio::process::{Child, Command};
+
+use super::super::{Isolation, Network, SandboxError, SandboxSpec};
+use super::layout::Layout;
+use super::link::Link;
+use super::owner::Owner;
+use super::running::LocalSandbox;
+use super::wire::{Mode, Reply, Request, Setup};
+use super::{FOLDERS, INIT_COMMAND, LocalOptions, NOBODY, PROXY_PORT, WEAK, WEAKER, network, tree};
+
+/// How long an init may take until it is ready.
+const READY: Duration = Duration::from_secs(30);
+/// More entries than this are not copied where an overlay is possible.
+const COPY_ENTRIES: usize = 5000;
+
+/// Why there is no sandbox.
+pub(super) enum Refusal {
+    /// This machine does not allow that kind.
+    Refused(String),
+    Failed(SandboxError),
+}
+
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Refusal> for SandboxError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Refused(reason) => Self::Start {
+                name: "local".to_owned(),
+                reason,
+            },
+            Refusal::Failed(error) => error,
+        }
+    }
+}
+
+/// A folder that is removed again unless the sandbox takes it over.
+struct Folder(Option<PathBuf>);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            super::running::remove(&path);
+        }
+    }
+}
+
+pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode) -> Result<LocalSandbox, Refusal> {
+    let name = spec.name.clone();
+    let failed = |reason: &dyn std::fmt::Display| SandboxError::Start {
+        name: name.clone(),
+        reason: reason.to_string(),
+    };
+    let (scratch, lower) = {
+        let (options, spec) = (options.clone(), spec.clone());
+        let prepared = tokio::task::spawn_blocking(move || prepare(&options, &spec, mode)).await;
+        prepared
+            .map_err(|error| failed(&error))?
+            .map_err(|error| failed(&error))?
+    };
+    let mut folder = Folder(Some(scratch.clone()));
+    let proxy = match spec.network {
+        Network::None => None,
+        Network::Proxy(address) => Some(address),
+    };
+    let setup = Setup {
+        name: host_name(&spec.name),
+        mode,
+        scratch: scratch.clone(),
+        lower: lower.clone(),
+        workdir: spec.workdir.clone(),
+        read_only: options.read_only.clone(),
+        proxy_port: proxy.map(|address| address.port()),
+        memory: spec.limits.memory,
+        pids: spec.limits.pids,
+        disk: spec.limits.disk,
+        lifetime_ms: u64::try_from(spec.lifetime.as_millis()).unwrap_or(u64::MAX),
+    };
+    let (mut child, socket) = spawn(&options.init_exe).map_err(|error| failed(&error))?;
+    let link = Link::new(socket).map_err(|error| failed(&error))?;
+    let ready = async {
+        link.send(&Request::Setup(Box::new(setup)), None).await?;
+        link.receive().await
+    };
+    let outcome = tokio::time::timeout(READY, ready).await;
+    let (landlock, listener) = match outcome {
+        Ok(Ok(Some((Reply::Ready { landlock }, listener)))) => (landlock, listener),
+        other => {
+            link.close();
+            let status = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
+            return Err(match other {
+                Ok(Ok(Some((Reply::Failed { reason, refused: true }, _)))) => Refusal::Refused(reason),
+                Ok(Ok(Some((Reply::Failed { reason, .. }, _)))) => failed(&reason).into(),
+                Ok(Err(error)) => failed(&error).into(),
+                Err(_) => {
+                    // It does not listen; without it the rest ends too.
+                    let _ = child.start_kill();
+                    SandboxError::Timeout {
+                        name: spec.name,
+                        waited: READY,
+                    }
+                    .into()
+                }
+                _ => {
+                    let how = status
+                        .ok()
+                        .and_then(Result::ok)
+                        .map_or_else(String::new, |status| format!(" ({status})"));
+                    let reason = format!(
+                        "`{} {INIT_COMMAND}` ended before it was ready{how}",
+                        options.init_exe.display()
+                    );
+                    failed(&reason).into()
+                }
+            });
+        }
+    };
+    tokio::spawn(std::sync::Arc::clone(&link).deliver());
+    let isolation = match (mode, landlock) {
+        (Mode::Namespaces, _) => Isolation::Namespaces,
+        (Mode::Weak, true) => Isolation::Weak(WEAK),
+        (Mode::Weak, false) => Isolation::Weak(WEAKER),
+    };
+    let proxy_url = proxy.map(|address| match mode {
+        Mode::Namespaces => format!("http://127.0.0.1:{PROXY_PORT}"),
+        Mode::Weak => format!("http://{address}"),
+    });
+    let forwarder = listener.zip(proxy).map(|(listener, proxy)| {
+        tokio::spawn(async move {
+            if let Err(error) = network::forward(listener, proxy).await {
+                tracing::warn!(%error, "a sandbox lost its way to the proxy");
+            }
+        })
+    });
+    let scratch = folder.0.take().unwrap_or(scratch);
+    let layout = Layout {
+        mode,
+        scratch,
+        workdir: spec.workdir.clone(),
+    };
+    Ok(LocalSandbox::new(
+        spec, layout, lower, link, child, forwarder, isolation, proxy_url,
+    ))
+}
+
+/// The init, and the host's end of its control socket.
+fn spawn(exe: &Path) -> io::Result<(Child, OwnedFd)> {
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+    fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let child = Command::new(exe)
+        .arg(INIT_COMMAND)
+        // Nothing of this process's environment (keys, tokens) is there to be read.
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", exe.display())))?;
+    Ok((child, ours))
+}
+
+/// Makes the host folder with its label and the working folder; gives it and an overlay's lower folder.
+fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result<(PathBuf, Option<PathBuf>)> {
+    fs_err::create_dir_all(&options.root)?;
+    let root = fs_err::canonicalize(&options.root)?;
+    let scratch = root.join(format!("{}-{}", host_name(&spec.name), uuid::Uuid::now_v7().simple()));
+    tree::make(&scratch, 0o755, None)?;
+    let mut folder = Folder(Some(scratch.clone()));
+    Owner::here(&spec.name, &spec.labels)?.write(&scratch)?;
+    let root_user = geteuid().is_root();
+    let owner = root_user.then(|| (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)));
+    let source = fs_err::canonicalize(&spec.source)?;
+    let overlay = mode == Mode::Namespaces && !root_user && tree::is_larger(&source, options.copy_limit, COPY_ENTRIES)?;
+    if overlay {
+        tree::make(&scratch.join("upper"), 0o755, owner)?;
+        tree::make(&scratch.join("overlay"), 0o755, owner)?;
+    } else {
+        let work = scratch.join("work");
+        tree::make(&work, 0o755, owner)?;
+        tree::copy(&source, &work, owner)?;
+    }
+    if mode == Mode::Weak {
+        for name in FOLDERS.iter().filter(|name| **name != "work") {
+            tree::make(&scratch.join(name), 0o755, owner)?;
+        }
+        for name in ["agent", "verifier", "artifacts"] {
+            tree::make(&scratch.join("logs").join(name), 0o755, owner)?;
+        }
+    }
+    folder.0 = None;
+    Ok((scratch, overlay.then_some(source)))
+}
+
+/// A name that a host may have.
+fn host_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(48)
+        .collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() {
+        "sandbox".to_owned()
+    } else {
+        plain.to_owned()
+    }
+}

@@ -1,0 +1,209 @@
+//! What the host and the init say to each other: one datagram per message, descriptors beside it.
+//!
+//! Requests carry their body in an anonymous file (a command line can be larger than a datagram);
+//! replies are small and inline. Both ends are ours; nothing inside the sandbox can reach the socket.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::sys;
+
+/// Largest reply.
+const DATAGRAM: usize = 16 * 1024;
+/// Largest request: a command line, its environment and its text.
+const BODY: u64 = 64 * 1024 * 1024;
+
+/// Whether the init makes namespaces, or confines as well as it can without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Mode {
+    Namespaces,
+    Weak,
+}
+
+/// The first message: everything the init needs to build the sandbox.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Setup {
+    pub(super) name: String,
+    pub(super) mode: Mode,
+    /// The sandbox's host folder.
+    pub(super) scratch: PathBuf,
+    /// Lower folder of an overlay; `None` where the folder was copied.
+    pub(super) lower: Option<PathBuf>,
+    pub(super) workdir: String,
+    /// Host paths that appear inside, read-only.
+    pub(super) read_only: Vec<PathBuf>,
+    /// Whether a listener for the proxy is wanted, or (weak mode) its port.
+    pub(super) proxy_port: Option<u16>,
+    pub(super) memory: Option<u64>,
+    pub(super) pids: Option<u32>,
+    pub(super) disk: Option<u64>,
+    pub(super) lifetime_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    Setup(Box<Setup>),
+    /// Descriptor 1, where there is one, is its standard input.
+    Exec {
+        id: u64,
+        argv: Vec<String>,
+        env: BTreeMap<String, String>,
+        cwd: String,
+        timeout_ms: u64,
+    },
+    /// Ends one command and all that it started.
+    Kill {
+        id: u64,
+    },
+    /// Descriptor 1 is a stream that carries a tree to `path` below `base`.
+    Receive {
+        id: u64,
+        base: PathBuf,
+        path: PathBuf,
+    },
+    /// Descriptor 1 is a stream that wants the tree at `path` below `base`.
+    Send {
+        id: u64,
+        base: PathBuf,
+        path: PathBuf,
+    },
+    EndProcesses {
+        id: u64,
+    },
+    ResetDir {
+        id: u64,
+        path: PathBuf,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// Comes with the proxy's listener where one was asked for.
+    Ready {
+        landlock: bool,
+    },
+    /// The sandbox could not be built; `refused` where the system does not allow such a sandbox.
+    Failed {
+        reason: String,
+        refused: bool,
+    },
+    /// Comes with the reading end of the command's output.
+    Started {
+        id: u64,
+    },
+    Exited {
+        id: u64,
+        code: i32,
+        timed_out: bool,
+        out_of_memory: bool,
+    },
+    Done {
+        id: u64,
+        count: usize,
+    },
+    Error {
+        id: u64,
+        reason: String,
+    },
+}
+
+fn invalid(error: serde_json::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let control = [ControlMessage::ScmRights(&raw)];
+    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &control };
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(())
+}
+
+fn receive_bytes(socket: BorrowedFd<'_>, flags: MsgFlags) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; DATAGRAM];
+    let mut space = nix::cmsg_space!([i32; 4]);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut space),
+        flags | MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let length = message.bytes;
+    let mut fds = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = part {
+            fds.extend(raw.into_iter().map(sys::own));
+        }
+    }
+    if length == 0 {
+        return Ok(None);
+    }
+    bytes.truncate(length);
+    Ok(Some((bytes, fds)))
+}
+
+/// Sends a request; `extra` is its stream or standard input.
+pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request, extra: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let body = sys::memory_file(&serde_json::to_vec(request).map_err(invalid)?)?;
+    let mut fds = vec![body.as_fd()];
+    fds.extend(extra);
+    send_bytes(socket, b"r", &fds)
+}
+
+/// The next request and its extra descriptor; `None` when the host is gone.
+pub(super) fn receive_request(socket: BorrowedFd<'_>) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
+    let Some((_, fds)) = receive_bytes(socket, MsgFlags::empty())? else {
+        return Ok(None);
+    };
+    let mut fds = fds.into_iter();
+    let body = fds
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request without a body"))?;
+    Ok(Some((parse(body)?, fds.next())))
+}
+
+fn parse<T: DeserializeOwned>(body: OwnedFd) -> io::Result<T> {
+    let file = File::from(body);
+    let length = file.metadata()?.len();
+    if length > BODY {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("a request of {length} bytes"),
+        ));
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    serde_json::from_slice(&bytes).map_err(invalid)
+}
+
+/// Sends a reply with at most one descriptor.
+pub(super) fn send_reply(socket: BorrowedFd<'_>, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let bytes = serde_json::to_vec(reply).map_err(invalid)?;
+    send_bytes(socket, &bytes, fd.as_slice())
+}
+
+/// The next reply and its descriptor, without waiting; `None` when the init is gone.
+pub(super) fn receive_reply(socket: BorrowedFd<'_>) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
+    let Some((bytes, fds)) = receive_bytes(socket, MsgFlags::MSG_DONTWAIT)? else {
+        return Ok(None);
+    };
+    Ok(Some((
+        serde_json::from_slice(&bytes).map_err(invalid)?,
+        fds.into_iter().next(),
+    )))
+}
