@@ -65,7 +65,6 @@ impl Failure {
     }
 
     /// Nothing to work on.
-    #[expect(dead_code, reason = "the commands that select are wired with the pipeline")]
     pub(crate) fn nothing_selected(text: impl Into<String>) -> Self {
         Self::new(Kind::NothingSelected, text)
     }

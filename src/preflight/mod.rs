@@ -85,6 +85,11 @@ pub fn checks() -> Vec<Box<dyn Check>> {
     ]
 }
 
+/// The JSON Schemas of this module's rows, by file stem.
+pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
+    vec![("preflight-row", schemars::schema_for!(Finding))]
+}
+
 /// Ids of all checks.
 pub fn ids() -> Vec<&'static str> {
     checks().iter().map(|check| check.id()).collect()

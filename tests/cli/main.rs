@@ -5,5 +5,6 @@ mod bad_config;
 mod help;
 mod not_built;
 mod preflight;
+mod prepare;
 mod streams;
 mod workspace;

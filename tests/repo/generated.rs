@@ -13,11 +13,19 @@ fn generated() -> Vec<(String, String)> {
     let mut all = vec![
         ("schemas/run.reference.md".to_owned(), lego::config::reference()),
         ("schemas/run.schema.json".to_owned(), pretty(lego::config::run_schema())),
-        (
-            "schemas/preflight-row.schema.json".to_owned(),
-            pretty(schemars::schema_for!(lego::preflight::Finding).as_value()),
-        ),
     ];
+    let modules = [
+        lego::task::schemas(),
+        lego::metrics::schemas(),
+        lego::shard::schemas(),
+        lego::run_dir::schemas(),
+        lego::buffer::schemas(),
+        lego::prepare::schemas(),
+        lego::preflight::schemas(),
+    ];
+    for (name, schema) in modules.into_iter().flatten() {
+        all.push((format!("schemas/{name}.schema.json"), pretty(schema.as_value())));
+    }
     for (shell, name) in [
         ("bash", "lego.bash"),
         ("zsh", "_lego"),

@@ -103,7 +103,10 @@ impl Printer {
             return;
         }
         let text = match &failure.report {
-            Report::Config(error) => diagnostic::config(error, self.colours(), io::stderr().is_terminal()),
+            Report::Config(error) => diagnostic::config(
+                error,
+                &diagnostic::Style::new(self.colours(), io::stderr().is_terminal()),
+            ),
             Report::Message { text, source } => {
                 let first: Option<&dyn std::error::Error> = source.as_deref().map(|error| error as _);
                 let causes = std::iter::successors(first, |error| error.source());

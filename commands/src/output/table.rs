@@ -3,7 +3,6 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 /// A table with a header; `right` names the columns of numbers.
-#[cfg_attr(not(test), expect(dead_code, reason = "used by the commands that print tables"))]
 pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());

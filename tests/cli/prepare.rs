@@ -1,0 +1,52 @@
+//! `lego prepare`.
+
+use crate::workspace::Workspace;
+
+/// Two records that make tasks, and two that do not.
+const RECORDS: &str = concat!(
+    r#"{"instance_id":"one","problem_statement":"Fix it.","files":{"run.sh":"exit 1"},"test":"sh run.sh","test_files":{}}"#,
+    "\n",
+    r#"{"instance_id":"two","problem_statement":"Fix it too.","files":{"run.sh":"exit 1"},"test":"sh run.sh","test_files":{}}"#,
+    "\n",
+    r#"{"instance_id":"two","problem_statement":"Again.","files":{"run.sh":"exit 1"},"test":"sh run.sh","test_files":{}}"#,
+    "\n{not json\n"
+);
+
+#[test]
+fn records_become_tasks_and_an_index() {
+    let work = Workspace::new().file("issues.jsonl", RECORDS);
+    insta::assert_snapshot!(work.lego(&["prepare", "issues.jsonl"]));
+    assert!(work.path().join("tasks/one/tests/test.sh").is_file());
+    assert!(work.path().join("tasks/index.parquet").is_file());
+    insta::assert_snapshot!(std::fs::read_to_string(work.path().join("tasks/rejected.jsonl")).unwrap());
+    // Again: nothing is converted twice; rejected records are a "no" where that is asked.
+    insta::assert_snapshot!(work.lego(&["prepare", "issues.jsonl", "--strict", "--format", "table"]));
+}
+
+#[test]
+fn folders_are_indexed() {
+    let work = Workspace::new().file("issues.jsonl", RECORDS);
+    work.lego(&["prepare", "issues.jsonl"]);
+    insta::assert_snapshot!(work.lego(&["prepare", "index", "tasks", "-o", "tasks.parquet"]));
+    insta::assert_snapshot!(work.lego(&["prepare", "tasks"]));
+}
+
+#[test]
+fn other_families_of_records_are_not_supported_yet() {
+    let swe = r#"{"instance_id":"a__b-1","repo":"a/b","base_commit":"c0ffee","problem_statement":"x","patch":"","test_patch":"","FAIL_TO_PASS":"[]","PASS_TO_PASS":"[]","version":"1"}"#;
+    insta::assert_snapshot!(
+        Workspace::new()
+            .file("issues.jsonl", swe)
+            .lego(&["prepare", "issues.jsonl"])
+    );
+}
+
+#[test]
+fn no_records_and_no_file() {
+    insta::assert_snapshot!(
+        Workspace::new()
+            .file("issues.jsonl", "\n")
+            .lego(&["prepare", "issues.jsonl"])
+    );
+    insta::assert_snapshot!(Workspace::new().lego(&["prepare", "nowhere.jsonl"]));
+}
