@@ -22,7 +22,7 @@ pub enum PolicyLoss {
     Clipped { low: f32, high: f32, dual: Option<f32> },
     /// The clipped surrogate over the length-normalised sequence ratio (GSPO, Zheng et al. 2025), one ratio per row.
     Gspo { low: f32, high: f32 },
-    /// `−stopgrad(clamp(ratio))·A·logp` (CISPO, MiniMax 2025).
+    /// `−stopgrad(clamp(ratio))·A·logp` (CISPO, `MiniMax` 2025).
     Cispo { low: f32, high: f32 },
     /// `−A·logp`
     Reinforce,
@@ -179,7 +179,7 @@ pub(crate) fn evaluate(
                     Term {
                         value: slope * logprob,
                         slope,
-                        clipped: weight != ratio,
+                        clipped: ratio < 1.0 - f64::from(low) || ratio > 1.0 + f64::from(high),
                         clipped_lower: false,
                     },
                     ratio,
@@ -270,7 +270,14 @@ fn kl_estimate(term: Option<KlTerm>, reference: Option<&[f32]>, position: usize,
             if value > K3_BOUND {
                 (K3_BOUND, 0.0)
             } else {
-                (value, if x == -difference { 1.0 - x.exp() } else { 0.0 })
+                (
+                    value,
+                    if difference.abs() <= LOG_RATIO_BOUND {
+                        1.0 - x.exp()
+                    } else {
+                        0.0
+                    },
+                )
             }
         }
     }

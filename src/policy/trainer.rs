@@ -26,7 +26,6 @@ pub enum Device {
     Cpu,
     /// The CPU with burn's own operations only: several times slower; what the fused ones are checked against, and what
     /// runs on a GPU.
-    #[doc(hidden)]
     CpuReference,
     /// An NVIDIA GPU by its index, through burn.
     Cuda(usize),

@@ -102,6 +102,7 @@ pub(crate) fn back(dy: &[f32], weight: &Packed, store: Store, dx: &mut Vec<f32>)
 impl Decoder {
     /// Takes `dx`, the gradient of layer `index`'s output, to that of its input, adding the gradients of its weights to
     /// `grads` (by slot). `a` is what the forward pass kept; its gate and up are overwritten.
+    #[expect(clippy::too_many_arguments, reason = "each is a buffer with an owner of its own")]
     pub(crate) fn layer_backward(
         &self,
         index: usize,

@@ -146,7 +146,7 @@ fn attention(heads: Heads, rows: &Rows<'_>, stores: &mut [&mut KeyValues], a: &m
         tasks
             .into_par_iter()
             .for_each_init(Vec::new, |scores, (queries, store, out, sum)| {
-                attend(queries, store, out, sum, scores)
+                attend(queries, store, out, sum, scores);
             });
     }
 }

@@ -80,6 +80,7 @@ impl Decoder {
 
     /// Gradient for `x` (overwritten, zero at rows without a pick) and for the head's and the norm's weights (added), of
     /// `Σ dlogprobs·logprob + dentropies·entropy`. Picks are those of the last [`Decoder::score`].
+    #[expect(clippy::too_many_arguments, reason = "each is a buffer with an owner of its own")]
     pub(crate) fn score_backward(
         &self,
         transposes: &Transposes,

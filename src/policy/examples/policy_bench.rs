@@ -267,7 +267,10 @@ fn update(weights: &Weights, device: Device) -> Outcome {
     })?;
     report("update 8x256", 2048, step)?;
     let sequences: Vec<_> = tokens.iter().map(|tokens| Sequence { tokens, loss_start: 1 }).collect();
-    let scored = best(5, || Ok(drop(trainer.log_probs(&sequences, 1.0, 2048)?)))?;
+    let scored = best(5, || {
+        trainer.log_probs(&sequences, 1.0, 2048)?;
+        Ok(())
+    })?;
     report("log_probs 8x256", 2048, scored)
 }
 
@@ -278,7 +281,9 @@ fn decode(model: &DecodeModel, sessions: usize) -> Outcome {
     let mut slots: Vec<_> = caches.iter_mut().map(|cache| Slot { cache, tokens: &prompt }).collect();
     model.forward(&mut slots, Logits::Last)?;
     let run = best(8, || {
-        caches.iter_mut().for_each(|cache| cache.truncate(128));
+        for cache in &mut caches {
+            cache.truncate(128);
+        }
         for i in 0..64 {
             let token = [i * 7 % 512];
             let mut slots: Vec<_> = caches.iter_mut().map(|cache| Slot { cache, tokens: &token }).collect();
@@ -294,13 +299,14 @@ fn prefill(model: &DecodeModel) -> Outcome {
     let prompt: Vec<u32> = (0..256).collect();
     let run = best(10, || {
         let mut cache = model.new_cache();
-        Ok(drop(model.forward(
+        model.forward(
             &mut [Slot {
                 cache: &mut cache,
                 tokens: &prompt,
             }],
             Logits::Last,
-        )?))
+        )?;
+        Ok(())
     })?;
     report("prefill 256", 256, run)
 }

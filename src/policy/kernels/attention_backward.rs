@@ -1,7 +1,7 @@
 //! Derivative of causal grouped-query attention over one whole sequence.
 //!
 //! The probabilities are computed again from the kept `log Σ exp` of each row, block by block, so that memory stays
-//! linear in the sequence (the recomputation of FlashAttention, Dao et al. 2022, on a CPU's tiles).
+//! linear in the sequence (the recomputation of `FlashAttention`, Dao et al. 2022, on a CPU's tiles).
 
 use super::attention::{Heads, QUERY_BLOCK};
 use super::gemm::{LANES, Left, Right, Store, multiply};

@@ -4,6 +4,10 @@
 //! call: a row's result does not depend on which rows are computed beside it, so a batch gives bit for bit what
 //! each of its rows gives alone. This file knows nothing of models; it must not allocate.
 #![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
     unsafe_code,
     reason = "register tiles over raw pointers; every entry point checks its bounds first"
 )]

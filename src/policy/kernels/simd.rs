@@ -3,6 +3,10 @@
 //! x86-64 with AVX2 and FMA has a path of its own; every other machine takes the portable one, which the compiler
 //! vectorises for the target's baseline (NEON on aarch64).
 #![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
     unsafe_code,
     reason = "vector loads and stores through pointers whose bounds the callers have checked"
 )]

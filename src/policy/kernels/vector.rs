@@ -1,6 +1,10 @@
 //! Element-wise pieces of the decoder and their derivatives, on plain rows: RMS norm, rotary embedding, SwiGLU,
 //! softmax. Sums run over sixteen lanes in a fixed order, so a row's result never depends on its neighbours.
 #![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
     unsafe_code,
     reason = "calls functions compiled for a vector unit that was detected at run time"
 )]

@@ -142,7 +142,9 @@ impl Gradients for Fused {
         }
         // Row by row, so that the sums do not depend on the shares.
         let mut sum = LossStats::default();
-        by_row.iter().for_each(|stats| sum.merge(stats));
+        for stats in &by_row {
+            sum.merge(stats);
+        }
         sum
     }
 

@@ -234,14 +234,15 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
             add(&mut self.gradients[self.slots.head], Some(dhead));
         }
         let mut sum = LossStats::default();
-        by_row.iter().for_each(|stats| sum.merge(stats));
+        for stats in &by_row {
+            sum.merge(stats);
+        }
         sum
     }
 
     fn take(&mut self) -> Vec<Vec<f32>> {
         let download = |(sum, weight): (&mut Option<Tensor<B::InnerBackend, 1>>, &Tensor<B::InnerBackend, 1>)| {
-            sum.take()
-                .map_or_else(|| vec![0.0; weight.dims()[0]], |sum| floats(sum))
+            sum.take().map_or_else(|| vec![0.0; weight.dims()[0]], floats)
         };
         self.gradients.iter_mut().zip(&self.weights).map(download).collect()
     }

@@ -32,7 +32,7 @@ impl<B: Backend> Body<'_, B> {
             .reshape([rows, width, d]);
         for slots in &self.slots.layers {
             let normed = self.norm(x.clone(), slots.attention_norm);
-            x = x + self.attention(slots, normed, &tables);
+            x = x + self.attention(slots, &normed, &tables);
             let normed = self.norm(x.clone(), slots.mlp_norm);
             x = x + self.mlp(slots, normed);
         }
@@ -82,7 +82,7 @@ impl<B: Backend> Body<'_, B> {
         }
     }
 
-    fn attention(&self, slots: &LayerSlots, x: Tensor<B, 3>, tables: &Tables<B>) -> Tensor<B, 3> {
+    fn attention(&self, slots: &LayerSlots, x: &Tensor<B, 3>, tables: &Tables<B>) -> Tensor<B, 3> {
         let c = self.config;
         let [rows, width, _] = x.dims();
         let (heads, key_heads, dim) = (c.num_attention_heads, c.num_key_value_heads, c.head_dim);
