@@ -9,7 +9,9 @@ pub mod replay;
 mod error;
 mod request;
 
+pub use embedded::{EmbeddedEngine, EmbeddedOptions};
 pub use error::EngineError;
+pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,

@@ -12,7 +12,7 @@ use super::evaluation::{self, Evaluation};
 use super::generate::generate;
 use super::stack::{Stack, StackOptions};
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet};
-use crate::config::{EngineKind, Loaded};
+use crate::config::Loaded;
 use crate::inference::RecordedTurn;
 use crate::prompt::{Message, Role, ToolCall};
 use crate::rollout::{Purpose, RolloutSummary, group_plans};

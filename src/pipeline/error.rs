@@ -91,6 +91,9 @@ pub enum PipelineError {
     /// The update.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The sandboxes.
+    #[error(transparent)]
+    Sandbox(#[from] crate::sandbox::SandboxError),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),

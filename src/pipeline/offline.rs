@@ -57,7 +57,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         producer: String::new(),
         tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
         template_sha256: prompt.template().sha256().to_owned(),
-        vocab_size: run.trainer.config().vocab_size as u32,
+        vocab_size: run.trainer()?.config().vocab_size as u32,
     };
     let episodes = ShardReader::open_places(&job.shards).await?.episodes(Some(&policy)).await?;
     if episodes.is_empty() {

@@ -97,7 +97,7 @@ impl Online {
             &job.stack,
             &run.dir.name(),
             &run.dir.trials(),
-            run.trainer.weights(),
+            run.trainer()?.weights(),
             run.version(),
             &job.observer,
         )
@@ -143,7 +143,7 @@ impl Online {
             (job.observer)(PipelineEvent::Phase { step, phase: Phase::Publish });
             let publishing = Instant::now();
             if report.updates > 0 {
-                self.stack.publish(run.version(), run.trainer.weights()).await?;
+                self.stack.publish(run.version(), run.trainer()?.weights()).await?;
             }
             metrics.set("timing_s/sync_weights", publishing.elapsed().as_secs_f64());
             run.step = step;
@@ -292,7 +292,7 @@ struct Sampled {
 
 /// An updater for a configuration.
 pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<Updater, PipelineError> {
-    let recipe = Recipe::from_section(&config.train).map_err(|error| PipelineError::Config(error.to_string()))?;
+    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step).map_err(|error| PipelineError::Config(error.to_string()))?;
     let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy)
         .map_err(|error| PipelineError::Config(error.to_string()))?;
     let reference = match recipe.kl {

@@ -6,11 +6,13 @@ use fs_err as fs;
 use jiff::Timestamp;
 use lego_policy::{AdamW, Device, Trainer, Weights};
 
+use super::blocking::blocking;
 use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver};
 use crate::buffer::Ledger;
 use crate::config::{DeviceName, Loaded, RunConfig};
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog};
 use crate::task::sha256_hex;
+use crate::train::TrainError;
 use crate::train::checkpoint::{CheckpointState, CheckpointStore};
 use crate::trajectory::PolicyVersion;
 
@@ -48,7 +50,8 @@ pub(super) struct OpenRun {
     pub ledger: Ledger,
     pub checkpoints: CheckpointStore,
     pub state: RunState,
-    pub trainer: Trainer,
+    /// Absent only while it computes.
+    trainer: Option<Trainer>,
     /// Last complete step.
     pub step: u32,
     /// Tasks drawn so far.
@@ -125,7 +128,7 @@ impl OpenRun {
             ledger,
             checkpoints,
             state,
-            trainer,
+            trainer: Some(trainer),
             step: step as u32,
             cursor,
             lineage,
@@ -137,7 +140,27 @@ impl OpenRun {
 
     /// The weights that the trainer holds.
     pub(super) fn version(&self) -> PolicyVersion {
-        PolicyVersion { lineage: self.lineage, update: self.trainer.step() }
+        PolicyVersion { lineage: self.lineage, update: self.trainer().map_or(0, Trainer::step) }
+    }
+
+    /// The trainer.
+    pub(super) fn trainer(&self) -> Result<&Trainer, PipelineError> {
+        self.trainer.as_ref().ok_or_else(lost)
+    }
+
+    /// Computes with the trainer, off the threads that serve requests.
+    pub(super) async fn with_trainer<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Trainer) -> Result<T, TrainError> + Send + 'static,
+    ) -> Result<T, PipelineError> {
+        let mut trainer = self.trainer.take().ok_or_else(lost)?;
+        let (trainer, result) = blocking(move || {
+            let result = work(&mut trainer);
+            (trainer, result)
+        })
+        .await?;
+        self.trainer = Some(trainer);
+        Ok(result?)
     }
 
     /// Writes the checkpoint of the current step.
@@ -147,12 +170,12 @@ impl OpenRun {
             step: u64::from(self.step),
             version: self.version(),
             data_cursor: self.cursor,
-            ledger_seq: self.ledger.view().next_seq(),
+            ledger_seq: self.ledger.next_seq(),
             seed: self.seed,
             config_digest: self.config_digest.clone(),
             files: std::collections::BTreeMap::new(),
         };
-        Ok(self.checkpoints.save(&self.trainer, state, &self.tokenizer)?.path)
+        Ok(self.checkpoints.save(self.trainer()?, state, &self.tokenizer)?.path)
     }
 
     /// Writes how the run ended.
@@ -162,6 +185,10 @@ impl OpenRun {
         self.state.become_phase(phase);
         Ok(self.dir.write_state(&self.state)?)
     }
+}
+
+fn lost() -> PipelineError {
+    PipelineError::Worker("the trainer was lost in a computation that panicked".to_owned())
 }
 
 fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineError> {

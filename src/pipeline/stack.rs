@@ -11,12 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::tokenizer_dir;
 use super::{PipelineError, PipelineEvent, PipelineObserver};
-use crate::config::{EngineKind, RunConfig, UnparsedToolCall};
-use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, Recording, ReplayEngine};
+use crate::config::{BackendName, EngineKind, RunConfig, UnparsedToolCall};
+use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
 use crate::prompt::{PromptBuilder, ToolFormat};
 use crate::proxy::{Proxy, ProxyOptions};
 use crate::rollout::TrialContext;
-use crate::sandbox::Backend;
+use crate::sandbox::local::{LocalBackend, LocalOptions};
+use crate::sandbox::{Backend, Isolation};
 use crate::scaffold;
 use crate::shard::ShardMeta;
 use crate::trajectory::{PolicyVersion, SamplingParams};
@@ -92,9 +93,13 @@ impl Stack {
         let stop = CancellationToken::new();
         let (served, stopped) = (proxy.clone(), stop.clone());
         let server = tokio::spawn(async move { served.serve(listener, stopped.cancelled_owned()).await });
-        let backend = Backend::open(&config.sandbox, &options.init_exe, &options.scratch)
-            .map_err(|error| PipelineError::Config(error.to_string()))?;
-        if let crate::sandbox::Isolation::Weak(missing) = backend.isolation() {
+        let backend = match config.sandbox.backend {
+            BackendName::Local => {
+                Backend::Local(LocalBackend::new(LocalOptions::new(&options.init_exe, &options.scratch)))
+            }
+        };
+        backend.reap()?;
+        if let Isolation::Weak(missing) = backend.isolation().await? {
             observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
         }
         let shard_meta = ShardMeta {
@@ -166,15 +171,12 @@ fn start_engine(
                 key: "engine.recording",
                 why: "the answers that the `replay` engine plays",
             })?;
-            let recording = Recording::read(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
+            let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
             let prompt = Arc::clone(prompt);
-            let render = Arc::new(move |turn: &crate::inference::RecordedTurn| {
+            let render = Arc::new(move |turn: &RecordedTurn| {
                 prompt.answer(&super::collect::message_of(turn)).map_err(|error| error.to_string())
             });
             Ok((Arc::new(ReplayEngine::new(recording, render)), Serving::Replay, weights.config().max_position_embeddings))
-        }
-        other @ (EngineKind::Vllm | EngineKind::Sglang | EngineKind::Openai) => {
-            Err(PipelineError::Config(format!("engine.kind {other:?} is not supported yet")))
         }
     }
 }

@@ -138,6 +138,31 @@ impl PromptBuilder {
         })
     }
 
+    /// An answer as the policy would have sampled it: what the template renders for it, up to and with its end token.
+    pub fn answer(&self, answer: &Message) -> Result<Vec<TokenId>, PromptError> {
+        let question = Message::text(Role::User, "?");
+        let header = self.template.render(Rendering {
+            messages: std::slice::from_ref(&question),
+            tools: None,
+            add_generation_prompt: true,
+        })?;
+        let whole = self.template.render(Rendering {
+            messages: &[question, answer.clone()],
+            tools: None,
+            add_generation_prompt: false,
+        })?;
+        let text = whole
+            .strip_prefix(&header)
+            .ok_or(PromptError::NotContinuable("an answer does not begin where the generation prompt ends"))?;
+        let mut ids = self.tokenizer.encode(text)?;
+        let end = ids
+            .iter()
+            .position(|&id| self.tokenizer.is_stop(id))
+            .ok_or(PromptError::NotContinuable("it puts no end-of-turn token behind an answer"))?;
+        ids.truncate(end + 1);
+        Ok(ids)
+    }
+
     /// What the template emits after the answer's end token: context that every continuation begins with.
     pub fn tail(&self, answer: &Message) -> &[TokenId] {
         self.closing(answer).map_or(&[], |closing| &closing.tail)

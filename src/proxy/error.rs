@@ -163,6 +163,7 @@ impl From<EngineError> for ApiError {
             EngineError::Unavailable { reason, retry_after } => {
                 Self::unavailable(format!("The engine is unavailable: {reason}"), retry_after)
             }
+            error @ EngineError::Recording { .. } => Self::internal(error.to_string()),
             error @ (EngineError::Rejected(_) | EngineError::Weights { .. }) => {
                 Self::unavailable(error.to_string(), None)
             }

@@ -14,6 +14,7 @@ use super::outcome::{Failure, chain, of_agent};
 use super::{Observer, RolloutEvent, TrialPlan};
 use crate::config::{HackPolicy, SandboxSection, ScaffoldSection};
 use crate::proxy::{Proxy, SessionCapture, SessionOptions};
+use crate::task::resolve_env;
 use crate::sandbox::{Backend, Limits, Network, Sandbox, SandboxSpec};
 use crate::scaffold::{AgentJob, AgentReport, Scaffold};
 use crate::trajectory::{CaptureAudit, Episode, Outcome, Timings, TrialId};
@@ -23,6 +24,11 @@ use crate::verifier::{self, Verdict, VerifyOptions};
 const TEARDOWN: Duration = Duration::from_secs(30);
 /// Time to start a sandbox where neither the run nor the task says otherwise.
 const SETUP: Duration = Duration::from_mins(10);
+
+/// Time for the agent where neither the run nor the task limits it.
+const AGENT: Duration = Duration::from_hours(1);
+/// The dialect that is served.
+const ENDPOINT: &str = "openai_chat_completions";
 
 /// What all trials of a rollout share.
 pub struct TrialContext {
@@ -148,7 +154,7 @@ impl TrialContext {
     ) -> Result<Outcome, Failure> {
         let began = Instant::now();
         let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
-        let spec = self.sandbox_spec(plan, attempt);
+        let spec = self.sandbox_spec(plan, attempt)?;
         let sandbox = match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => sandbox,
             Ok(Err(error)) => return Err(Failure::setup(&error)),
@@ -178,6 +184,7 @@ impl TrialContext {
         record: &mut TrialRecord,
     ) -> Result<Outcome, Failure> {
         let folder = self.folder(plan);
+        fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
         let session = self.proxy.open_session(SessionOptions {
             task_id: plan.task.id.clone(),
             episode_index: plan.episode_index,
@@ -192,7 +199,6 @@ impl TrialContext {
         };
         let began = Instant::now();
         let limit = self.agent_limit(plan);
-        fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
         let job = AgentJob {
             task: Arc::clone(&plan.task),
             instruction: plan.task.instruction().to_owned(),
@@ -244,14 +250,14 @@ impl TrialContext {
         sandbox: &Arc<dyn Sandbox>,
         folder: &Path,
     ) -> Result<Verdict, Failure> {
+        let env = self.resolved(plan, &plan.task.config.verifier.env)?;
         let mut last = String::new();
         for _ in 0..2 {
             let options = VerifyOptions {
-                timeout: self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout()),
-                env: plan.task.verifier_env(),
-                logs: folder.join("verifier"),
+                env: env.clone(),
+                ..VerifyOptions::new(self.verifier_limit(plan), folder.join("verifier"))
             };
-            match verifier::verify(sandbox.as_ref(), &plan.task.tests_dir(), options).await {
+            match verifier::verify(sandbox.as_ref(), &plan.task.tests_dir(), &options).await {
                 Ok(verdict) => return Ok(verdict),
                 Err(error) => last = chain(&error),
             }
@@ -264,7 +270,7 @@ impl TrialContext {
     }
 
     fn agent_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.agent, plan.task.agent_timeout())
+        self.phase_limit(self.sandbox_section.timeouts.agent, plan.task.agent_timeout().unwrap_or(AGENT))
     }
 
     /// The run's own limit, else the task's times the multiplier.
@@ -272,26 +278,48 @@ impl TrialContext {
         own.map_or_else(|| tasks.mul_f64(self.sandbox_section.timeout_multiplier), |limit| limit.0)
     }
 
-    fn sandbox_spec(&self, plan: &TrialPlan, attempt: u32) -> SandboxSpec {
+    fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
+        self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
+    }
+
+    /// An environment table of task.toml with the host's variables filled in.
+    fn resolved(
+        &self,
+        plan: &TrialPlan,
+        table: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok())
+            .map_err(|error| Failure { retry: false, ..Failure::setup(&error) })
+    }
+
+    fn sandbox_spec(&self, plan: &TrialPlan, attempt: u32) -> Result<SandboxSpec, Failure> {
         let section = &self.sandbox_section;
-        let mut env: BTreeMap<String, String> = plan.task.environment_env();
+        let environment = &plan.task.config.environment;
+        let mut env = self.resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
-        let verify = self.phase_limit(section.timeouts.verifier, plan.task.verifier_timeout());
-        SandboxSpec {
-            source: plan.task.local_source(),
-            workdir: plan.task.workdir().to_owned(),
+        let source = plan.task.local_source().ok_or_else(|| Failure {
+            outcome: Outcome::EnvSetupFailed,
+            reason: format!(
+                "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
+                plan.task.dir.display()
+            ),
+            retry: false,
+        })?;
+        Ok(SandboxSpec {
+            source,
+            workdir: plan.task.workdir(),
             env,
             limits: Limits {
                 cpus: section.cpus,
-                memory: section.memory.map(|size| size.0).or(plan.task.memory()),
+                memory: section.memory.map(|size| size.0).or(environment.memory_mb().map(|mb| mb << 20)),
                 pids: section.pids,
                 disk: None,
             },
             network: Network::Proxy(self.proxy_address),
             name: format!("{}-{}-{attempt}", plan.step, plan.name()),
             labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
-            lifetime: SETUP + self.agent_limit(plan) + verify * 2 + TEARDOWN * 4,
-        }
+            lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
+        })
     }
 
     fn episode(
@@ -302,12 +330,16 @@ impl TrialContext {
         started_at: Timestamp,
         record: TrialRecord,
     ) -> Episode {
-        let (segments, audit, messages, endpoint) = match record.capture {
-            Some(capture) => (capture.segments, capture.audit, capture.messages, capture.endpoint),
-            None => (Vec::new(), CaptureAudit::default(), "[]".to_owned(), String::new()),
+        let (segments, audit, messages) = match record.capture {
+            Some(capture) => (capture.segments, capture.audit, capture.messages),
+            None => (Vec::new(), CaptureAudit::default(), "[]".to_owned()),
         };
         let mut reward = record.verdict.as_ref().map(|verdict| verdict.reward);
-        let hack_flags = record.verdict.as_ref().map(|verdict| verdict.flags.clone()).unwrap_or_default();
+        let hack_flags = record
+            .verdict
+            .as_ref()
+            .map(|verdict| verdict.flags.iter().map(|flag| format!("{}: {}", flag.kind, flag.evidence)).collect::<Vec<_>>())
+            .unwrap_or_default();
         let mut drop_reason = (!record.outcome.is_graded()).then(|| record.outcome.name().to_owned());
         if !hack_flags.is_empty() {
             match self.sandbox_section.hack_policy {
@@ -339,7 +371,7 @@ impl TrialContext {
             agent_version: self.scaffold.version().to_owned(),
             model: self.model.clone(),
             tool_parser: self.tool_parser.clone(),
-            endpoint,
+            endpoint: ENDPOINT.to_owned(),
             segments,
             reward: if record.outcome.is_graded() { reward } else { None },
             rewards: record.verdict.map(|verdict| verdict.rewards).unwrap_or_default(),
