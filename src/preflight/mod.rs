@@ -10,6 +10,7 @@ mod paths;
 mod report;
 mod schedule;
 mod secrets;
+mod tasks;
 mod token_budget;
 
 #[cfg(test)]

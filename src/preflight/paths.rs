@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Check, Context, Finding, model};
+use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
 
 pub(super) struct Paths;
@@ -116,14 +116,13 @@ impl Paths {
                 None => found.push(
                     Finding::fatal(self.id(), "data.train is not set: there are no tasks to draw from")
                         .at(run, "data.train")
-                        .help("write `train = \"tasks/train.parquet\"` below `[data]`, from `lego prepare`"),
+                        .help("write `train = \"tasks/index.parquet\"` below `[data]`, from `lego prepare`"),
                 ),
-                Some(path) if !exists(path) => found.push(missing(self.id(), context, "data.train", path)),
-                Some(_) => {}
+                Some(path) => found.extend(tasks::look(self.id(), context, "data.train", path)),
             }
         }
-        for path in data.val.iter().filter(|path| !exists(path)) {
-            found.push(missing(self.id(), context, "data.val", path));
+        for path in &data.val {
+            found.extend(tasks::look(self.id(), context, "data.val", path));
         }
     }
 
@@ -179,17 +178,6 @@ impl Paths {
             );
         }
     }
-}
-
-fn missing(id: &str, context: Context<'_>, key: &str, path: &Path) -> Finding {
-    Finding::fatal(id, format!("{key}: no file {}", path.display()))
-        .at(context.run, key)
-        .help("`lego prepare issues.jsonl` or `lego prepare index TASKS_DIR` makes one")
-}
-
-/// Whether it is there; what lies in an object store is not looked at here.
-fn exists(path: &Path) -> bool {
-    path.to_string_lossy().contains("://") || path.exists()
 }
 
 fn weights(model: &Path) -> Vec<PathBuf> {

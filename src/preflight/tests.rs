@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{Layers, load};
+use crate::task::{IndexRow, TaskIndex};
 
 /// A folder with a model and tasks that pass.
 fn fixture() -> tempfile::TempDir {
@@ -16,7 +17,21 @@ fn fixture() -> tempfile::TempDir {
         r#"{"chat_template": "{{ messages }} tool"}"#,
     )
     .unwrap();
-    std::fs::write(folder.path().join("train.parquet"), "").unwrap();
+    std::fs::create_dir(folder.path().join("one")).unwrap();
+    std::fs::write(folder.path().join("one/task.toml"), "").unwrap();
+    std::fs::write(folder.path().join("foreign.parquet"), "no parquet").unwrap();
+    let row = |id: &str| IndexRow {
+        instance_id: id.to_owned(),
+        task_path: id.to_owned(),
+        ..IndexRow::default()
+    };
+    let index = |name: &str, ids: &[&str]| {
+        let rows: Vec<_> = ids.iter().map(|id| row(id)).collect();
+        TaskIndex::write(&folder.path().join(name), &rows).unwrap();
+    };
+    index("train.parquet", &["one"]);
+    index("gone.parquet", &["one", "two"]);
+    index("empty.parquet", &[]);
     folder
 }
 
@@ -62,6 +77,9 @@ fn each_fault_is_found_and_named_by_its_key() {
         ("policy.model=\"hf:org/name\"", "paths", Status::Fatal, "policy.model"),
         ("data.train=", "paths", Status::Fatal, "data.train"),
         ("data.val=[\"v.parquet\"]", "paths", Status::Fatal, "data.val"),
+        ("data.val=[\"gone.parquet\"]", "paths", Status::Fatal, "data.val"),
+        ("data.val=[\"empty.parquet\"]", "paths", Status::Fatal, "data.val"),
+        ("data.train=\"foreign.parquet\"", "paths", Status::Fatal, "data.train"),
         ("run.dir=\"train.parquet\"", "paths", Status::Fatal, "run.dir"),
         ("engine.kind=\"replay\"", "paths", Status::Fatal, "engine.kind"),
         (

@@ -61,7 +61,7 @@ fn a_base_file_that_is_missing() {
 #[test]
 fn a_missing_model() {
     insta::assert_snapshot!(said(
-        "[policy]\nmodel = \"modle\"\n[data]\ntrain = \"tasks/train.parquet\"\n",
+        "[policy]\nmodel = \"modle\"\n[data]\ntrain = \"tasks/train.jsonl\"\n",
         &["train"]
     ));
 }

@@ -2,7 +2,7 @@
 
 use crate::workspace::Workspace;
 
-const GOOD: &str = "[run]\nname = \"first\"\n[policy]\nmodel = \"model\"\n[data]\ntrain = \"tasks/train.parquet\"\n\
+const GOOD: &str = "[run]\nname = \"first\"\n[policy]\nmodel = \"model\"\n[data]\ntrain = \"tasks/train.jsonl\"\n\
                     max_prompt_tokens = 1024\nmax_response_tokens = 3072\n";
 
 fn work() -> Workspace {

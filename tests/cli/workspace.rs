@@ -33,7 +33,7 @@ impl Workspace {
                 "model/tokenizer_config.json",
                 r#"{"chat_template": "{% for m in messages %}{{ m.role }} tool{% endfor %}"}"#,
             )
-            .file("tasks/train.parquet", "")
+            .file("tasks/train.jsonl", "")
     }
 
     pub(crate) fn path(&self) -> PathBuf {

@@ -1,0 +1,52 @@
+//! What preflight reads of a task index: that it is one, and that its tasks are there.
+
+use std::path::Path;
+
+use super::{Context, Finding};
+use crate::task::TaskIndex;
+
+/// Tasks that are named in a message at most.
+const NAMED: usize = 3;
+
+/// What is wrong with the tasks that a key names. JSON lines are prepared when the run starts, and what lies
+/// in an object store is not looked at here.
+pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Option<Finding> {
+    if path.to_string_lossy().contains("://") {
+        return None;
+    }
+    let fatal = |detail: String| Finding::fatal(id, detail).at(context.run, key);
+    if !path.exists() {
+        let text = format!("{key}: no file {}", path.display());
+        return Some(fatal(text).help("`lego prepare issues.jsonl` or `lego prepare index TASKS_DIR` makes one"));
+    }
+    if path.extension().is_none_or(|ending| ending != "parquet") {
+        return None;
+    }
+    let again = "`lego prepare index TASKS_DIR` writes it again";
+    let index = match TaskIndex::read(path) {
+        Ok(index) => index,
+        Err(error) => return Some(fatal(format!("{key}: {error}")).help(again)),
+    };
+    if index.rows.is_empty() {
+        return Some(fatal(format!("{key}: {} names no task", path.display())).help(again));
+    }
+    let gone: Vec<_> = index
+        .rows
+        .iter()
+        .map(|row| index.task_dir(row))
+        .filter(|folder| !folder.join("task.toml").is_file())
+        .collect();
+    let some: Vec<_> = gone
+        .iter()
+        .take(NAMED)
+        .map(|folder| folder.display().to_string())
+        .collect();
+    let text = format!(
+        "{key}: {} of {} tasks of {} are not there, such as {}",
+        gone.len(),
+        index.rows.len(),
+        path.display(),
+        some.join(", ")
+    );
+    (!gone.is_empty()).then(|| fatal(text).help(again))
+}
