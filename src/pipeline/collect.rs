@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lego_policy::Weights;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet};
 use crate::config::Loaded;
 use crate::inference::RecordedTurn;
 use crate::prompt::{Message, Role, ToolCall};
-use crate::rollout::{Purpose, RolloutSummary, group_plans};
+use crate::rollout::{Purpose, RolloutEvent, RolloutSummary, group_plans};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::trajectory::{Episode, EpisodeId, PolicyVersion, SamplingParams};
@@ -28,6 +29,8 @@ pub struct CollectJob {
     pub out: PathBuf,
     /// Ids of the tasks, or all of `data.train` (of `data.val` with `evaluate`).
     pub tasks: Option<Vec<String>>,
+    /// Stop once more trials than this ended without a valid reward.
+    pub max_failures: Option<u64>,
     /// Whether the episodes are scored and never trained on.
     pub evaluate: bool,
     /// What does not come from run.toml.
@@ -36,6 +39,23 @@ pub struct CollectJob {
     pub stop: CancellationToken,
     /// Who watches.
     pub observer: PipelineObserver,
+}
+
+impl CollectJob {
+    /// Lets no further trial begin once more than `most` have ended without a valid reward.
+    fn stop_after(&mut self, most: u64) {
+        let (watch, failures) = (Arc::clone(&self.observer), AtomicU64::new(0));
+        self.stop = self.stop.child_token();
+        let stop = self.stop.clone();
+        self.observer = Arc::new(move |event| {
+            if let PipelineEvent::Rollout(RolloutEvent::Finished { reward: None, .. }) = &event
+                && failures.fetch_add(1, Ordering::Relaxed) >= most
+            {
+                stop.cancel();
+            }
+            watch(event);
+        });
+    }
 }
 
 /// What a rollout came to.
@@ -49,12 +69,17 @@ pub struct CollectEnd {
     pub evaluation: Option<Evaluation>,
     /// All episodes.
     pub episodes: Vec<Episode>,
+    /// Whether more trials than `max_failures` ended without a valid reward.
+    pub too_many_failures: bool,
     /// Whether it was asked to stop before all trials had run.
     pub interrupted: bool,
 }
 
 /// Runs every trial that the folder does not hold yet.
-pub async fn collect(job: CollectJob) -> Result<CollectEnd, PipelineError> {
+pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
+    if let Some(most) = job.max_failures {
+        job.stop_after(most);
+    }
     let config = &job.loaded.config;
     let dir = RunDir::create(&job.out)?;
     let _lock = dir.lock()?;
@@ -101,6 +126,9 @@ pub async fn collect(job: CollectJob) -> Result<CollectEnd, PipelineError> {
         end.episodes.extend(fresh);
     }
     end.episodes.sort_by(|a, b| a.episode_id.cmp(&b.episode_id));
+    let failures = end.episodes.iter().filter(|episode| episode.reward.is_none()).count() as u64;
+    end.interrupted &= job.max_failures.is_none_or(|most| failures <= most);
+    end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
     end.summary = RolloutSummary::of(&end.episodes);
     end.shards = ShardReader::open(&[dir.rollouts()])?.files().iter().map(|file| PathBuf::from(file.to_string())).collect();
     if job.evaluate {

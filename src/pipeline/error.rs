@@ -12,6 +12,22 @@ use crate::task::TaskError;
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
 
+impl PipelineError {
+    /// Whether something outside was missing: a device, a folder, an address, a service.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            Self::Trainer(lego_policy::TrainerError::NoCuda { .. })
+                | Self::Listen { .. }
+                | Self::Io(_)
+                | Self::Worker(_)
+                | Self::Engine(_)
+                | Self::Sandbox(_)
+                | Self::RunDir(RunDirError::Io { .. })
+        )
+    }
+}
+
 /// What ended the run.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {

@@ -34,6 +34,15 @@ pub struct StackOptions {
     pub scratch: PathBuf,
 }
 
+impl StackOptions {
+    /// Working copies in memory where this machine has a folder for that, since they are many and small.
+    pub fn here(init_exe: PathBuf) -> Self {
+        let shared_memory = Path::new("/dev/shm");
+        let root = if shared_memory.is_dir() { shared_memory.to_owned() } else { std::env::temp_dir() };
+        Self { init_exe, scratch: root.join(format!("lego-{}", nix::unistd::geteuid())) }
+    }
+}
+
 /// All that a trial needs, running.
 pub(super) struct Stack {
     pub context: Arc<TrialContext>,

@@ -111,11 +111,11 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
     for folder in [&workdir, &logs, &task] {
         fs_err::create_dir_all(folder).unwrap();
     }
+    fs_err::create_dir_all(task.join("tests")).unwrap();
+    fs_err::write(task.join("tests/test.sh"), "#!/bin/sh\n").unwrap();
+    fs_err::write(task.join("instruction.md"), "  mend it\n").unwrap();
     AgentJob {
-        task: Arc::new(Task {
-            dir: task,
-            id: "org/broken".to_owned(),
-        }),
+        task: Arc::new(Task::load(&task).unwrap()),
         instruction: "  mend it\n".to_owned(),
         sandbox: Arc::new(Folder {
             root: root.to_owned(),
@@ -195,8 +195,19 @@ impl Sandbox for Folder {
         })
     }
 
-    async fn end_processes(&self) -> Result<(), SandboxError> {
+    async fn end_processes(&self) -> Result<usize, SandboxError> {
+        Ok(0)
+    }
+
+    async fn reset_dir(&self, path: &str) -> Result<(), SandboxError> {
+        let path = self.root.join(path.trim_start_matches('/'));
+        let _ = fs_err::remove_dir_all(&path);
+        fs_err::create_dir_all(&path).unwrap();
         Ok(())
+    }
+
+    fn path(&self, inside: &str) -> String {
+        self.root.join(inside.trim_start_matches('/')).display().to_string()
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {

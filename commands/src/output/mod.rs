@@ -13,7 +13,6 @@ use serde::Serialize;
 
 pub(crate) use format::{Format, FormatArg};
 pub(crate) use progress::Progress;
-#[expect(unused_imports, reason = "used by the commands that print tables")]
 pub(crate) use table::table;
 
 use crate::cli::Global;
@@ -124,7 +123,6 @@ impl Printer {
     }
 
     /// A bar on a terminal, a line now and then elsewhere.
-    #[expect(dead_code, reason = "used by the commands that run a pipeline")]
     pub(crate) fn progress(&self, what: &str, total: Option<u64>) -> Progress {
         self.bars.start(what, total, self.quiet)
     }
