@@ -2,8 +2,8 @@
 """Train the quickstart's tokenizer: tokenizer.json and tokenizer_config.json, into policy/.
 
 A byte-level BPE over transcripts of training seeds only. Needs `pip install tokenizers jinja2`.
-Syllables of names and digits are split off first, so a name costs the same tokens wherever it
-stands; everything between them may merge across words. The fixed text around a bash call is one
+Syllables of names, digits and signs are split off first, so that each is the same token wherever
+it stands and can be copied; everything between them may merge across words. The fixed text around a bash call is one
 token each side, declared in MARKS.
 """
 
@@ -39,7 +39,7 @@ MARKS = [
     '<tool_call>\n{"name": "bash", "arguments": {"command": "',
     '"}}\n</tool_call>',
 ]
-SPLIT = r"[A-Z]{1,2}|[0-9]|[^A-Z0-9\n]+\n?|\n"
+SPLIT = r"[A-Z]{1,2}|[-0-9+*/,:=@%$<]|[^-A-Z0-9+*/,:=@%$<\n]+\n?|\n"
 
 # ChatML with nothing between <|im_end|> and the next <|im_start|>, so that a rendered conversation
 # is always a prefix of its continuation.
