@@ -15,13 +15,13 @@ work=warm-start
 stage() {
   name=$1 model=$2 count=$3 seed=$4 steps=$5 lr=$6 warmup=$7
   python3 generate.py demos --stage "$name" --count "$count" --seed "$seed" -o "$work/$name"
-  $lego prepare "$work/$name/tasks.jsonl" -o "$work/$name/tasks"
+  $lego prepare "$work/$name/tasks.jsonl" -o "$work/$name/tasks" >"$work/$name/prepare.jsonl"
   $lego rollout replay.toml -o "$work/$name/shards" \
-    --set data.train="$work/$name/tasks.jsonl" --set engine.recording="$work/$name/demonstrations.jsonl" \
-    --set rollout.groups_per_step="$count"
+    --set data.train="$work/$name/tasks/index.parquet" --set engine.recording="$work/$name/demonstrations.jsonl" \
+    --set rollout.groups_per_step="$count" >"$work/$name/rollout.jsonl"
   $lego train sft.toml --shards "$work/$name/shards" \
     --set run.dir="$work/runs" --set run.name="$name" --set policy.model="$model" \
-    --set train.steps="$steps" --set train.lr="$lr" --set train.warmup="$warmup"
+    --set train.steps="$steps" --set train.lr="$lr" --set train.warmup="$warmup" >"$work/$name/train.jsonl"
 }
 
 rm -rf "$work"
