@@ -91,16 +91,32 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
         true => (config.eval.samples, config.eval.greedy),
         false => (config.rollout.group_size, false),
     };
-    let purpose = if job.evaluate { Purpose::Evaluate } else { Purpose::Train };
+    let purpose = if job.evaluate {
+        Purpose::Evaluate
+    } else {
+        Purpose::Train
+    };
     let sampling = SamplingParams {
-        temperature: if job.evaluate { config.eval.temperature } else { config.rollout.temperature },
+        temperature: if job.evaluate {
+            config.eval.temperature
+        } else {
+            config.rollout.temperature
+        },
         top_p: config.rollout.top_p,
         top_k: config.rollout.top_k,
     };
     let mut plans = Vec::new();
     for entry in &entries {
         let size = samples + u32::from(greedy);
-        let mut group = group_plans(&entry.task, &entry.data_source, 0, size, sampling, config.run.seed, purpose);
+        let mut group = group_plans(
+            &entry.task,
+            &entry.data_source,
+            0,
+            size,
+            sampling,
+            config.run.seed,
+            purpose,
+        );
         if let (true, Some(last)) = (greedy, group.last_mut()) {
             last.sampling.temperature = 0.0;
         }
@@ -108,18 +124,38 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     }
     plans.retain(|plan| !done.contains(&plan.episode_id()));
     let planned = plans.len();
-    let mut end = CollectEnd { episodes: known, ..CollectEnd::default() };
+    let mut end = CollectEnd {
+        episodes: known,
+        ..CollectEnd::default()
+    };
     if planned > 0 {
         let model = config.policy.model.clone();
         let weights = blocking(move || Weights::load(&model)).await??;
         let version = PolicyVersion::default();
-        let stack =
-            Stack::start(config, &job.stack, &dir.name(), &dir.trials(), weights, version, &job.observer).await?;
+        let stack = Stack::start(
+            config,
+            &job.stack,
+            &dir.name(),
+            &dir.trials(),
+            weights,
+            version,
+            &job.observer,
+        )
+        .await?;
         let name = format!("rollout{}", std::process::id());
-        let options = WriterOptions { flush_after: config.rollout.flush.0, ..WriterOptions::default() };
+        let options = WriterOptions {
+            flush_after: config.rollout.flush.0,
+            ..WriterOptions::default()
+        };
         let mut writer = ShardWriter::new(&dir.rollouts(), &name, stack.shard_meta.clone(), options)?;
-        let result =
-            generate(&stack.context, plans, config.sandbox.concurrency as usize, &mut writer, &job.stop).await;
+        let result = generate(
+            &stack.context,
+            plans,
+            config.sandbox.concurrency as usize,
+            &mut writer,
+            &job.stop,
+        )
+        .await;
         stack.close().await;
         let fresh = result?;
         end.interrupted = fresh.len() < planned;
@@ -130,7 +166,11 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     end.interrupted &= job.max_failures.is_none_or(|most| failures <= most);
     end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
     end.summary = RolloutSummary::of(&end.episodes);
-    end.shards = ShardReader::open(&[dir.rollouts()])?.files().iter().map(|file| PathBuf::from(file.to_string())).collect();
+    end.shards = ShardReader::open(&[dir.rollouts()])?
+        .files()
+        .iter()
+        .map(|file| PathBuf::from(file.to_string()))
+        .collect();
     if job.evaluate {
         end.evaluation = Some(evaluation::scores(&end.episodes, config.eval.greedy));
     }
@@ -139,10 +179,16 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
 
 async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, PipelineError> {
     let data = &job.loaded.config.data;
-    let paths: Vec<PathBuf> =
-        if job.evaluate && !data.val.is_empty() { data.val.clone() } else { data.train.iter().cloned().collect() };
+    let paths: Vec<PathBuf> = if job.evaluate && !data.val.is_empty() {
+        data.val.clone()
+    } else {
+        data.train.iter().cloned().collect()
+    };
     if paths.is_empty() {
-        return Err(PipelineError::MissingKey { key: "data.train", why: "the tasks to work on" });
+        return Err(PipelineError::MissingKey {
+            key: "data.train",
+            why: "the tasks to work on",
+        });
     }
     let (prepared, evaluate, observer) = (dir.tasks(), job.evaluate, Arc::clone(&job.observer));
     let ids = job.tasks.clone();
@@ -161,7 +207,12 @@ async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, Pipel
             entries.extend(set.tasks);
         }
         match ids {
-            Some(ids) => TaskSet { name: String::new(), tasks: entries, warnings: Vec::new() }.select(&ids, &paths[0]),
+            Some(ids) => TaskSet {
+                name: String::new(),
+                tasks: entries,
+                warnings: Vec::new(),
+            }
+            .select(&ids, &paths[0]),
             None => Ok(entries),
         }
     })
@@ -186,7 +237,13 @@ pub(super) fn message_of(turn: &RecordedTurn) -> Message {
         tool_calls: turn
             .tool_calls
             .iter()
-            .map(|call| ToolCall::new(None, call.name.clone(), serde_json::Value::Object(call.arguments.clone())))
+            .map(|call| {
+                ToolCall::new(
+                    None,
+                    call.name.clone(),
+                    serde_json::Value::Object(call.arguments.clone()),
+                )
+            })
             .collect(),
         ..Message::text(Role::Assistant, turn.content.clone())
     }

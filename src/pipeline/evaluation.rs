@@ -23,7 +23,11 @@ pub struct Evaluation {
 impl Evaluation {
     /// The score by which checkpoints are compared: pass@1 of the first set, with its name.
     pub fn headline(&self) -> Option<(String, f64)> {
-        self.sampled.series.iter().find(|series| !series.series.contains('/')).map(|s| (s.series.clone(), s.pass_at_1))
+        self.sampled
+            .series
+            .iter()
+            .find(|series| !series.series.contains('/'))
+            .map(|s| (s.series.clone(), s.pass_at_1))
     }
 }
 
@@ -40,7 +44,11 @@ pub(super) async fn evaluate(
     let mut plans: Vec<TrialPlan> = Vec::new();
     for set in sets {
         for entry in &set.tasks {
-            let sampling = SamplingParams { temperature: config.eval.temperature, top_p: 1.0, top_k: -1 };
+            let sampling = SamplingParams {
+                temperature: config.eval.temperature,
+                top_p: 1.0,
+                top_k: -1,
+            };
             let mut group = group_plans(
                 &entry.task,
                 &format!("{}/{}", set.name, entry.data_source),
@@ -69,9 +77,13 @@ pub(super) async fn evaluate(
 
 /// Scores the episodes of a validation; with `greedy`, those at temperature 0 by themselves.
 pub(super) fn scores(episodes: &[Episode], greedy: bool) -> Evaluation {
-    let (at_zero, sampled): (Vec<_>, Vec<_>) =
-        episodes.iter().partition(|episode| greedy && episode.sampling.temperature == 0.0);
-    Evaluation { sampled: score(sampled, series_of), greedy: greedy.then(|| score(at_zero, series_of)) }
+    let (at_zero, sampled): (Vec<_>, Vec<_>) = episodes
+        .iter()
+        .partition(|episode| greedy && episode.sampling.temperature == 0.0);
+    Evaluation {
+        sampled: score(sampled, series_of),
+        greedy: greedy.then(|| score(at_zero, series_of)),
+    }
 }
 
 /// A set as a whole, and each source of its tasks.

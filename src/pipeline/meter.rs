@@ -11,11 +11,23 @@ use super::evaluation::Evaluation;
 pub(super) fn rollout(metrics: &mut StepMetrics, episodes: &[Episode], seconds: f64, concurrency: u32) {
     let summary = RolloutSummary::of(episodes);
     let total = |of: fn(&Episode) -> f32| episodes.iter().map(|episode| f64::from(of(episode))).sum::<f64>();
-    let mean = |sum: f64| if episodes.is_empty() { 0.0 } else { sum / episodes.len() as f64 };
+    let mean = |sum: f64| {
+        if episodes.is_empty() {
+            0.0
+        } else {
+            sum / episodes.len() as f64
+        }
+    };
     metrics.set("timing_s/gen", seconds);
     // Trials overlap: their verifier seconds are spread over the trials that run at a time.
-    metrics.set("timing_s/reward", total(|episode| episode.timings.verify_s) / f64::from(concurrency.max(1)));
-    metrics.set("rollout/env_setup_s/mean", mean(total(|episode| episode.timings.env_setup_s)));
+    metrics.set(
+        "timing_s/reward",
+        total(|episode| episode.timings.verify_s) / f64::from(concurrency.max(1)),
+    );
+    metrics.set(
+        "rollout/env_setup_s/mean",
+        mean(total(|episode| episode.timings.env_setup_s)),
+    );
     metrics.set("rollout/model_s/mean", mean(total(|episode| episode.timings.model_s)));
     metrics.set("rollout/tool_s/mean", mean(total(|episode| episode.timings.tool_s)));
     metrics.set("rollout/verify_s/mean", mean(total(|episode| episode.timings.verify_s)));
@@ -26,9 +38,15 @@ pub(super) fn rollout(metrics: &mut StepMetrics, episodes: &[Episode], seconds: 
     }
     metrics.set(
         "rollout/delivered_fraction/min",
-        episodes.iter().map(|episode| f64::from(episode.audit.delivered_fraction)).fold(1.0, f64::min),
+        episodes
+            .iter()
+            .map(|episode| f64::from(episode.audit.delivered_fraction))
+            .fold(1.0, f64::min),
     );
-    metrics.set("rollout/parse_errors", episodes.iter().map(|e| f64::from(e.audit.num_parse_errors)).sum());
+    metrics.set(
+        "rollout/parse_errors",
+        episodes.iter().map(|e| f64::from(e.audit.num_parse_errors)).sum(),
+    );
     for row in &summary.outcomes {
         metrics.set(format!("rollout/outcome/{}", row.outcome), row.trials as f64);
     }
@@ -49,11 +67,16 @@ pub(super) fn evaluation(metrics: &mut StepMetrics, evaluation: &Evaluation) {
             metrics.set(format!("val/{name}/pass@{}", score.k), score.pass_at_k);
         }
         if score.tasks_without_reward > 0 {
-            metrics.set(format!("val/{name}/tasks_without_reward"), score.tasks_without_reward as f64);
+            metrics.set(
+                format!("val/{name}/tasks_without_reward"),
+                score.tasks_without_reward as f64,
+            );
         }
     });
     if let Some(greedy) = &evaluation.greedy {
-        each(greedy, |name, score| metrics.set(format!("val/{name}/greedy"), score.pass_at_1));
+        each(greedy, |name, score| {
+            metrics.set(format!("val/{name}/greedy"), score.pass_at_1)
+        });
     }
 }
 

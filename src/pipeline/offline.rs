@@ -39,7 +39,14 @@ pub async fn train_from_shards(job: OfflineJob) -> Result<RunEnd, PipelineError>
     let mut run = blocking(move || OpenRun::open(&loaded, fresh, &observer)).await??;
     match steps(&job, &mut run).await {
         Ok(end) => {
-            run.close(if end.interrupted { run_dir::Phase::Interrupted } else { run_dir::Phase::Finished }, None)?;
+            run.close(
+                if end.interrupted {
+                    run_dir::Phase::Interrupted
+                } else {
+                    run_dir::Phase::Finished
+                },
+                None,
+            )?;
             Ok(end)
         }
         Err(error) => {
@@ -59,26 +66,51 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         template_sha256: prompt.template().sha256().to_owned(),
         vocab_size: run.trainer()?.config().vocab_size as u32,
     };
-    let episodes = ShardReader::open_places(&job.shards).await?.episodes(Some(&policy)).await?;
+    let episodes = ShardReader::open_places(&job.shards)
+        .await?
+        .episodes(Some(&policy))
+        .await?;
     if episodes.is_empty() {
-        return Err(PipelineError::Nothing(format!("no episode in {}", job.shards.join(", "))));
+        return Err(PipelineError::Nothing(format!(
+            "no episode in {}",
+            job.shards.join(", ")
+        )));
     }
     let updater = Arc::new(updater(config, None)?);
     let entries: Vec<ShardEntry> = episodes
         .iter()
-        .map(|episode| ShardEntry { episode_id: episode.episode_id.clone(), group_id: episode.group_id.clone() })
+        .map(|episode| ShardEntry {
+            episode_id: episode.episode_id.clone(),
+            group_id: episode.group_id.clone(),
+        })
         .collect();
     let supervised = updater.settings().recipe.is_supervised();
     let plan = if supervised {
         let per_step = config.train.mini_batch.unwrap_or(config.rollout.groups_per_step) as usize;
-        OfflinePlan::supervised(&entries, per_step, config.train.steps, config.data.epochs, config.run.seed)
+        OfflinePlan::supervised(
+            &entries,
+            per_step,
+            config.train.steps,
+            config.data.epochs,
+            config.run.seed,
+        )
     } else {
         let per_step = config.rollout.groups_per_step as usize;
-        OfflinePlan::reinforcement(&entries, per_step, config.train.steps, config.data.epochs, config.run.seed)
+        OfflinePlan::reinforcement(
+            &entries,
+            per_step,
+            config.train.steps,
+            config.data.epochs,
+            config.run.seed,
+        )
     }
     .map_err(|error| PipelineError::Config(error.to_string()))?;
     let steps = plan.steps() as u32;
-    (job.observer)(PipelineEvent::Opened { run_dir: run.dir.path().to_owned(), step: run.step, steps });
+    (job.observer)(PipelineEvent::Opened {
+        run_dir: run.dir.path().to_owned(),
+        step: run.step,
+        steps,
+    });
     let mut end = RunEnd {
         run_dir: run.dir.path().to_owned(),
         step: run.step,
@@ -90,12 +122,20 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
     while run.step < steps && !job.stop.is_cancelled() {
         let step = run.step + 1;
         let began = Instant::now();
-        (job.observer)(PipelineEvent::Phase { step, phase: Phase::Update });
-        let batch: Vec<Episode> =
-            plan.entries(u64::from(step)).into_iter().map(|entry| episodes[entry].clone()).collect();
+        (job.observer)(PipelineEvent::Phase {
+            step,
+            phase: Phase::Update,
+        });
+        let batch: Vec<Episode> = plan
+            .entries(u64::from(step))
+            .into_iter()
+            .map(|entry| episodes[entry].clone())
+            .collect();
         let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
         let working = Arc::clone(&updater);
-        let report = run.with_trainer(move |trainer| working.step(trainer, u64::from(step), &batch)).await?;
+        let report = run
+            .with_trainer(move |trainer| working.step(trainer, u64::from(step), &batch))
+            .await?;
         // Demonstrations are gone through again and again; what the ledger guards is that a reward counts once.
         if !supervised {
             settle(run, step, &report, &[])?;

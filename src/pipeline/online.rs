@@ -51,7 +51,14 @@ pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
     };
     match result {
         Ok(end) => {
-            run.close(if end.interrupted { run_dir::Phase::Interrupted } else { run_dir::Phase::Finished }, None)?;
+            run.close(
+                if end.interrupted {
+                    run_dir::Phase::Interrupted
+                } else {
+                    run_dir::Phase::Finished
+                },
+                None,
+            )?;
             Ok(end)
         }
         Err(error) => {
@@ -80,17 +87,29 @@ impl Online {
         let (prepared, val_paths) = (run.dir.tasks(), config.data.val.clone());
         let (train, validation) = blocking(move || {
             let train = TaskSet::load(&path, &prepared)?;
-            let validation = val_paths.iter().map(|path| TaskSet::load(path, &prepared)).collect::<Result<Vec<_>, _>>()?;
+            let validation = val_paths
+                .iter()
+                .map(|path| TaskSet::load(path, &prepared))
+                .collect::<Result<Vec<_>, _>>()?;
             Ok::<_, PipelineError>((train, validation))
         })
         .await??;
-        for warning in train.warnings.iter().chain(validation.iter().flat_map(|set| &set.warnings)) {
+        for warning in train
+            .warnings
+            .iter()
+            .chain(validation.iter().flat_map(|set| &set.warnings))
+        {
             (job.observer)(PipelineEvent::Warning(warning.clone()));
         }
         if train.tasks.is_empty() {
             return Err(PipelineError::Nothing("data.train holds no task".to_owned()));
         }
-        let order = TaskOrder::new(train.tasks.len(), config.run.seed, config.data.shuffle, config.data.epochs);
+        let order = TaskOrder::new(
+            train.tasks.len(),
+            config.run.seed,
+            config.data.shuffle,
+            config.data.epochs,
+        );
         let updater = Arc::new(updater(config, Some(config.rollout.group_size as usize))?);
         let stack = Stack::start(
             config,
@@ -102,13 +121,23 @@ impl Online {
             &job.observer,
         )
         .await?;
-        Ok(Self { stack, train, validation, order, updater })
+        Ok(Self {
+            stack,
+            train,
+            validation,
+            order,
+            updater,
+        })
     }
 
     async fn steps(&self, job: &OnlineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
         let config = &job.loaded.config;
         let steps = config.train.steps;
-        (job.observer)(PipelineEvent::Opened { run_dir: run.dir.path().to_owned(), step: run.step, steps });
+        (job.observer)(PipelineEvent::Opened {
+            run_dir: run.dir.path().to_owned(),
+            step: run.step,
+            steps,
+        });
         let mut end = RunEnd {
             run_dir: run.dir.path().to_owned(),
             step: run.step,
@@ -128,19 +157,37 @@ impl Online {
         while run.step < steps && !job.stop.is_cancelled() {
             let step = run.step + 1;
             let began = Instant::now();
-            (job.observer)(PipelineEvent::Phase { step, phase: Phase::Generate });
-            let Some(sampled) = self.sample(job, run, step).await? else { break };
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Generate,
+            });
+            let Some(sampled) = self.sample(job, run, step).await? else {
+                break;
+            };
             let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
-            meter::rollout(&mut metrics, &sampled.episodes, began.elapsed().as_secs_f64(), config.sandbox.concurrency);
-            (job.observer)(PipelineEvent::Phase { step, phase: Phase::Update });
+            meter::rollout(
+                &mut metrics,
+                &sampled.episodes,
+                began.elapsed().as_secs_f64(),
+                config.sandbox.concurrency,
+            );
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Update,
+            });
             let report = self.update(run, step, sampled.episodes).await?;
             settle(run, step, &report, &sampled.replaced)?;
             run.cursor = sampled.cursor;
             meter::update(&mut metrics, &report);
             if let Some(skip) = &report.skipped {
-                (job.observer)(PipelineEvent::Warning(format!("step {step} took no optimizer step: {skip}")));
+                (job.observer)(PipelineEvent::Warning(format!(
+                    "step {step} took no optimizer step: {skip}"
+                )));
             }
-            (job.observer)(PipelineEvent::Phase { step, phase: Phase::Publish });
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Publish,
+            });
             let publishing = Instant::now();
             if report.updates > 0 {
                 self.stack.publish(run.version(), run.trainer()?.weights()).await?;
@@ -185,11 +232,18 @@ impl Online {
             &run.dir.rollouts(),
             &format!("trainer{}", run.lineage),
             self.stack.shard_meta.clone(),
-            WriterOptions { flush_after: config.rollout.flush.0, ..WriterOptions::default() },
+            WriterOptions {
+                flush_after: config.rollout.flush.0,
+                ..WriterOptions::default()
+            },
         )?;
         let mut known = durable_episodes(run, step).await?;
         let mut cursor = run.cursor;
-        let mut sampled = Sampled { episodes: Vec::new(), replaced: Vec::new(), cursor };
+        let mut sampled = Sampled {
+            episodes: Vec::new(),
+            replaced: Vec::new(),
+            cursor,
+        };
         let mut wanted = config.rollout.groups_per_step as usize;
         let mut extra = config.rollout.max_extra_groups as usize;
         while wanted > 0 {
@@ -207,8 +261,14 @@ impl Online {
                 None => true,
             });
             let planned = plans.len();
-            let fresh =
-                generate(&self.stack.context, plans, config.sandbox.concurrency as usize, &mut writer, &job.stop).await?;
+            let fresh = generate(
+                &self.stack.context,
+                plans,
+                config.sandbox.concurrency as usize,
+                &mut writer,
+                &job.stop,
+            )
+            .await?;
             let short = fresh.len() < planned;
             sampled.episodes.extend(fresh);
             if short {
@@ -230,8 +290,11 @@ impl Online {
 
     fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {
         let rollout = &config.rollout;
-        let sampling =
-            SamplingParams { temperature: rollout.temperature, top_p: rollout.top_p, top_k: rollout.top_k };
+        let sampling = SamplingParams {
+            temperature: rollout.temperature,
+            top_p: rollout.top_p,
+            top_k: rollout.top_k,
+        };
         picked
             .iter()
             .flat_map(|&index| {
@@ -251,7 +314,8 @@ impl Online {
 
     async fn update(&self, run: &mut OpenRun, step: u32, episodes: Vec<Episode>) -> Result<StepReport, PipelineError> {
         let updater = Arc::clone(&self.updater);
-        run.with_trainer(move |trainer| updater.step(trainer, u64::from(step), &episodes)).await
+        run.with_trainer(move |trainer| updater.step(trainer, u64::from(step), &episodes))
+            .await
     }
 
     /// Validates the served policy; `None` where there is nothing to validate on or it was asked to stop.
@@ -262,7 +326,10 @@ impl Online {
         step: u32,
         metrics: &mut StepMetrics,
     ) -> Result<Option<Evaluation>, PipelineError> {
-        (job.observer)(PipelineEvent::Phase { step, phase: Phase::Evaluate });
+        (job.observer)(PipelineEvent::Phase {
+            step,
+            phase: Phase::Evaluate,
+        });
         let mut writer = ShardWriter::new(
             &run.dir.eval(),
             &format!("eval{}", run.lineage),
@@ -270,12 +337,22 @@ impl Online {
             WriterOptions::default(),
         )?;
         let began = Instant::now();
-        let evaluation =
-            evaluate(&self.stack.context, &job.loaded.config, &self.validation, step, &mut writer, &job.stop).await?;
+        let evaluation = evaluate(
+            &self.stack.context,
+            &job.loaded.config,
+            &self.validation,
+            step,
+            &mut writer,
+            &job.stop,
+        )
+        .await?;
         if let Some(evaluation) = &evaluation {
             metrics.set("timing_s/eval", began.elapsed().as_secs_f64());
             meter::evaluation(metrics, evaluation);
-            (job.observer)(PipelineEvent::Evaluated { step, evaluation: evaluation.clone() });
+            (job.observer)(PipelineEvent::Evaluated {
+                step,
+                evaluation: evaluation.clone(),
+            });
         }
         Ok(evaluation)
     }
@@ -292,7 +369,8 @@ struct Sampled {
 
 /// An updater for a configuration.
 pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<Updater, PipelineError> {
-    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step).map_err(|error| PipelineError::Config(error.to_string()))?;
+    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
+        .map_err(|error| PipelineError::Config(error.to_string()))?;
     let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy)
         .map_err(|error| PipelineError::Config(error.to_string()))?;
     let reference = match recipe.kl {
@@ -303,9 +381,20 @@ pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<U
         )?),
         None => None,
     };
-    let window =
-        Window { prompt: config.data.max_prompt_tokens as usize, response: config.data.max_response_tokens as usize };
-    Ok(Updater::new(UpdateSettings { recipe, filter, window, group_size, seed: config.run.seed }, reference)?)
+    let window = Window {
+        prompt: config.data.max_prompt_tokens as usize,
+        response: config.data.max_response_tokens as usize,
+    };
+    Ok(Updater::new(
+        UpdateSettings {
+            recipe,
+            filter,
+            window,
+            group_size,
+            seed: config.run.seed,
+        },
+        reference,
+    )?)
 }
 
 /// Writes into the ledger what became of the step's episodes.
@@ -319,7 +408,10 @@ pub(super) fn settle(
     run.ledger.consume(step, &report.consumed)?;
     let mut reasons: HashMap<String, Vec<EpisodeId>> = HashMap::new();
     for (episode, reason) in &report.dropped {
-        reasons.entry(reason.text().into_owned()).or_default().push(episode.clone());
+        reasons
+            .entry(reason.text().into_owned())
+            .or_default()
+            .push(episode.clone());
     }
     let mut reasons: Vec<_> = reasons.into_iter().collect();
     reasons.sort();
@@ -339,14 +431,20 @@ async fn durable_episodes(run: &OpenRun, step: u32) -> Result<HashMap<EpisodeId,
         return Ok(HashMap::new());
     }
     let episodes = ShardReader::open(&[folder])?.episodes(None).await?;
-    Ok(episodes.into_iter().map(|episode| (episode.episode_id.clone(), episode)).collect())
+    Ok(episodes
+        .into_iter()
+        .map(|episode| (episode.episode_id.clone(), episode))
+        .collect())
 }
 
 /// Takes out the episodes of at most `most` groups in which all valid rewards are equal, and names them.
 fn take_silent_groups(episodes: &mut Vec<Episode>, most: usize) -> Vec<EpisodeId> {
     let mut rewards: HashMap<_, Vec<f32>> = HashMap::new();
     for episode in episodes.iter() {
-        rewards.entry(episode.group_id.clone()).or_default().extend(episode.reward);
+        rewards
+            .entry(episode.group_id.clone())
+            .or_default()
+            .extend(episode.reward);
     }
     let mut silent: Vec<_> = rewards
         .into_iter()
@@ -355,7 +453,9 @@ fn take_silent_groups(episodes: &mut Vec<Episode>, most: usize) -> Vec<EpisodeId
         .collect();
     silent.sort();
     silent.truncate(most);
-    let (out, kept) = std::mem::take(episodes).into_iter().partition(|episode| silent.contains(&episode.group_id));
+    let (out, kept) = std::mem::take(episodes)
+        .into_iter()
+        .partition(|episode| silent.contains(&episode.group_id));
     *episodes = kept;
     Vec::into_iter(out).map(|episode| episode.episode_id).collect()
 }

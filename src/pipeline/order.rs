@@ -16,7 +16,12 @@ pub struct TaskOrder {
 impl TaskOrder {
     /// An order over `tasks` tasks. Without `shuffle` every epoch keeps the order of the index.
     pub fn new(tasks: usize, seed: u64, shuffle: bool, epochs: Option<u32>) -> Self {
-        Self { tasks, seed, shuffle, epochs }
+        Self {
+            tasks,
+            seed,
+            shuffle,
+            epochs,
+        }
     }
 
     /// Indices of the tasks at positions `start..start + count`; fewer where the epochs end.

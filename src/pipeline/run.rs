@@ -72,7 +72,11 @@ pub(super) fn device(name: DeviceName) -> Device {
 
 /// Folder with the tokenizer files.
 pub(super) fn tokenizer_dir(config: &RunConfig) -> PathBuf {
-    config.policy.tokenizer.clone().unwrap_or_else(|| config.policy.model.clone())
+    config
+        .policy
+        .tokenizer
+        .clone()
+        .unwrap_or_else(|| config.policy.model.clone())
 }
 
 impl OpenRun {
@@ -91,7 +95,10 @@ impl OpenRun {
         dir.write_config(&resolved)?;
         let checkpoints = CheckpointStore::open(dir.checkpoints(), config.checkpoint.keep as usize)?;
         let checkpoint = checkpoints.latest()?;
-        let optimizer = AdamW { weight_decay: config.train.weight_decay, ..AdamW::default() };
+        let optimizer = AdamW {
+            weight_decay: config.train.weight_decay,
+            ..AdamW::default()
+        };
         let weights = match &checkpoint {
             Some(checkpoint) => checkpoint.weights()?,
             None => Weights::load(&config.policy.model)?,
@@ -140,7 +147,10 @@ impl OpenRun {
 
     /// The weights that the trainer holds.
     pub(super) fn version(&self) -> PolicyVersion {
-        PolicyVersion { lineage: self.lineage, update: self.trainer().map_or(0, Trainer::step) }
+        PolicyVersion {
+            lineage: self.lineage,
+            update: self.trainer().map_or(0, Trainer::step),
+        }
     }
 
     /// The trainer.
@@ -197,26 +207,41 @@ fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineEr
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let aside = path.with_file_name(format!(
         "{}.before-{stamp}",
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
     ));
     fs::rename(path, &aside)?;
-    observer(PipelineEvent::Warning(format!("the earlier run is now {}", aside.display())));
+    observer(PipelineEvent::Warning(format!(
+        "the earlier run is now {}",
+        aside.display()
+    )));
     Ok(())
 }
 
 /// Refuses a directory whose run differs in what makes it that run.
 fn refuse_other_run(dir: &RunDir, resolved: &str) -> Result<(), PipelineError> {
-    let Ok(before) = fs::read_to_string(dir.config()) else { return Ok(()) };
+    let Ok(before) = fs::read_to_string(dir.config()) else {
+        return Ok(());
+    };
     let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
     let (before, now) = (parse(&before), parse(resolved));
     let value = |table: &toml::Table, key: &str| {
         let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        table.get(section).and_then(|section| section.get(name)).map_or_else(|| "unset".to_owned(), ToString::to_string)
+        table
+            .get(section)
+            .and_then(|section| section.get(name))
+            .map_or_else(|| "unset".to_owned(), ToString::to_string)
     };
     for key in IDENTITY {
         let (found, expected) = (value(&before, key), value(&now, key));
         if found != expected {
-            return Err(PipelineError::OtherRun { dir: dir.path().to_owned(), key, expected, found });
+            return Err(PipelineError::OtherRun {
+                dir: dir.path().to_owned(),
+                key,
+                expected,
+                found,
+            });
         }
     }
     Ok(())

@@ -38,8 +38,15 @@ impl StackOptions {
     /// Working copies in memory where this machine has a folder for that, since they are many and small.
     pub fn here(init_exe: PathBuf) -> Self {
         let shared_memory = Path::new("/dev/shm");
-        let root = if shared_memory.is_dir() { shared_memory.to_owned() } else { std::env::temp_dir() };
-        Self { init_exe, scratch: root.join(format!("lego-{}", nix::unistd::geteuid())) }
+        let root = if shared_memory.is_dir() {
+            shared_memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        Self {
+            init_exe,
+            scratch: root.join(format!("lego-{}", nix::unistd::geteuid())),
+        }
     }
 }
 
@@ -71,13 +78,22 @@ impl Stack {
         version: PolicyVersion,
         observer: &PipelineObserver,
     ) -> Result<Self, PipelineError> {
-        let prompt = Arc::new(PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?);
+        let prompt = Arc::new(PromptBuilder::load(
+            &tokenizer_dir(config),
+            config.policy.chat_template.as_deref(),
+        )?);
         let vocabulary = weights.config().vocab_size;
         let model_window = weights.config().max_position_embeddings;
         let (engine, serving, window) = start_engine(config, weights, version, &prompt)?;
-        let window = config.policy.max_model_len.map_or(window.min(model_window), |own| window.min(own as usize));
+        let window = config
+            .policy
+            .max_model_len
+            .map_or(window.min(model_window), |own| window.min(own as usize));
         let listen = config.proxy.listen.clone();
-        let listen_error = |source| PipelineError::Listen { address: listen.clone(), source };
+        let listen_error = |source| PipelineError::Listen {
+            address: listen.clone(),
+            source,
+        };
         let listener = TcpListener::bind(&config.proxy.listen).await.map_err(listen_error)?;
         let address = listener.local_addr()?;
         let tool_format = tool_format(config, &prompt)?;
@@ -103,9 +119,10 @@ impl Stack {
         let (served, stopped) = (proxy.clone(), stop.clone());
         let server = tokio::spawn(async move { served.serve(listener, stopped.cancelled_owned()).await });
         let backend = match config.sandbox.backend {
-            BackendName::Local => {
-                Backend::Local(LocalBackend::new(LocalOptions::new(&options.init_exe, &options.scratch)))
-            }
+            BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions::new(
+                &options.init_exe,
+                &options.scratch,
+            ))),
         };
         backend.reap()?;
         if let Isolation::Weak(missing) = backend.isolation().await? {
@@ -137,7 +154,13 @@ impl Stack {
             observer: Arc::new(move |event| watch(PipelineEvent::Rollout(event))),
             cancel: CancellationToken::new(),
         });
-        Ok(Self { context, shard_meta, engine: serving, stop, server })
+        Ok(Self {
+            context,
+            shard_meta,
+            engine: serving,
+            stop,
+            server,
+        })
     }
 
     /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
@@ -173,7 +196,11 @@ fn start_engine(
             };
             let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
             let window = engine.window();
-            Ok((Arc::clone(&engine) as Arc<dyn Engine>, Serving::Embedded(engine), window))
+            Ok((
+                Arc::clone(&engine) as Arc<dyn Engine>,
+                Serving::Embedded(engine),
+                window,
+            ))
         }
         EngineKind::Replay => {
             let path = config.engine.recording.clone().ok_or(PipelineError::MissingKey {
@@ -183,9 +210,15 @@ fn start_engine(
             let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
             let prompt = Arc::clone(prompt);
             let render = Arc::new(move |turn: &RecordedTurn| {
-                prompt.answer(&super::collect::message_of(turn)).map_err(|error| error.to_string())
+                prompt
+                    .answer(&super::collect::message_of(turn))
+                    .map_err(|error| error.to_string())
             });
-            Ok((Arc::new(ReplayEngine::new(recording, render)), Serving::Replay, weights.config().max_position_embeddings))
+            Ok((
+                Arc::new(ReplayEngine::new(recording, render)),
+                Serving::Replay,
+                weights.config().max_position_embeddings,
+            ))
         }
     }
 }
@@ -193,8 +226,10 @@ fn start_engine(
 fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
     match config.engine.tool_parser.as_str() {
         "auto" => Ok(prompt.detected_tool_format()),
-        name => ToolFormat::from_name(name)
-            .map(Some)
-            .ok_or_else(|| PipelineError::Config(format!("engine.tool_parser: expected `auto` or `hermes`, found `{name}`"))),
+        name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {
+            PipelineError::Config(format!(
+                "engine.tool_parser: expected `auto` or `hermes`, found `{name}`"
+            ))
+        }),
     }
 }

@@ -31,7 +31,10 @@ impl TaskSet {
     /// Opens a task index, or a JSONL of inline records, which is prepared below `prepared` first.
     pub fn load(path: &Path, prepared: &Path) -> Result<Self, PipelineError> {
         let mut warnings = Vec::new();
-        let index_path = if path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json") {
+        let index_path = if path
+            .extension()
+            .is_some_and(|extension| extension == "jsonl" || extension == "json")
+        {
             let done = prepare_into(path, prepared)?;
             if done.report.rejected > 0 {
                 warnings.push(format!(
@@ -51,9 +54,15 @@ impl TaskSet {
         for row in &index.rows {
             let task = Task::load(&index.task_dir(row))?;
             warnings.extend(task.warnings.iter().map(ToString::to_string));
-            tasks.push(TaskEntry { task: Arc::new(task), data_source: row.data_source.clone() });
+            tasks.push(TaskEntry {
+                task: Arc::new(task),
+                data_source: row.data_source.clone(),
+            });
         }
-        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
         Ok(Self { name, tasks, warnings })
     }
 
@@ -61,10 +70,14 @@ impl TaskSet {
     pub fn select(&self, ids: &[String], index: &Path) -> Result<Vec<TaskEntry>, PipelineError> {
         ids.iter()
             .map(|id| {
-                self.tasks.iter().find(|entry| entry.task.id == *id).cloned().ok_or_else(|| PipelineError::UnknownTask {
-                    id: id.clone(),
-                    index: PathBuf::from(index),
-                })
+                self.tasks
+                    .iter()
+                    .find(|entry| entry.task.id == *id)
+                    .cloned()
+                    .ok_or_else(|| PipelineError::UnknownTask {
+                        id: id.clone(),
+                        index: PathBuf::from(index),
+                    })
             })
             .collect()
     }

@@ -151,14 +151,16 @@ impl PromptBuilder {
             tools: None,
             add_generation_prompt: false,
         })?;
-        let text = whole
-            .strip_prefix(&header)
-            .ok_or(PromptError::NotContinuable("an answer does not begin where the generation prompt ends"))?;
+        let text = whole.strip_prefix(&header).ok_or(PromptError::NotContinuable(
+            "an answer does not begin where the generation prompt ends",
+        ))?;
         let mut ids = self.tokenizer.encode(text)?;
         let end = ids
             .iter()
             .position(|&id| self.tokenizer.is_stop(id))
-            .ok_or(PromptError::NotContinuable("it puts no end-of-turn token behind an answer"))?;
+            .ok_or(PromptError::NotContinuable(
+                "it puts no end-of-turn token behind an answer",
+            ))?;
         ids.truncate(end + 1);
         Ok(ids)
     }

@@ -56,10 +56,20 @@ pub fn score<'a>(
     let mut tasks: BTreeMap<String, BTreeMap<&str, Vec<Option<f32>>>> = BTreeMap::new();
     for episode in episodes {
         for series in series_of(episode) {
-            tasks.entry(series).or_default().entry(&episode.task_id).or_default().push(episode.reward);
+            tasks
+                .entry(series)
+                .or_default()
+                .entry(&episode.task_id)
+                .or_default()
+                .push(episode.reward);
         }
     }
-    EvalReport { series: tasks.into_iter().map(|(series, tasks)| series_score(series, &tasks)).collect() }
+    EvalReport {
+        series: tasks
+            .into_iter()
+            .map(|(series, tasks)| series_score(series, &tasks))
+            .collect(),
+    }
 }
 
 fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> SeriesScore {
@@ -70,9 +80,21 @@ fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> Ser
         .collect();
     let k = graded.iter().map(Vec::len).min().unwrap_or(0);
     let solved = |rewards: &[f32]| rewards.iter().filter(|&&reward| reward >= 1.0).count();
-    let mean_of = |values: &[f64]| if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 };
-    let firsts: Vec<f64> = graded.iter().map(|rewards| pass_at_k(rewards.len(), solved(rewards), 1)).collect();
-    let anys: Vec<f64> = graded.iter().map(|rewards| pass_at_k(rewards.len(), solved(rewards), k.max(1))).collect();
+    let mean_of = |values: &[f64]| {
+        if values.is_empty() {
+            0.0
+        } else {
+            values.iter().sum::<f64>() / values.len() as f64
+        }
+    };
+    let firsts: Vec<f64> = graded
+        .iter()
+        .map(|rewards| pass_at_k(rewards.len(), solved(rewards), 1))
+        .collect();
+    let anys: Vec<f64> = graded
+        .iter()
+        .map(|rewards| pass_at_k(rewards.len(), solved(rewards), k.max(1)))
+        .collect();
     let pass_at_1 = mean_of(&firsts);
     let n = firsts.len() as f64;
     let variance = firsts.iter().map(|p| (p - pass_at_1).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);

@@ -17,22 +17,38 @@ pub(super) struct Failure {
 impl Failure {
     /// The sandbox could not be made ready.
     pub(super) fn setup(error: &dyn std::error::Error) -> Self {
-        Self { outcome: Outcome::EnvSetupFailed, reason: chain(error), retry: true }
+        Self {
+            outcome: Outcome::EnvSetupFailed,
+            reason: chain(error),
+            retry: true,
+        }
     }
 
     /// Something between us and the sandbox or the engine broke.
     pub(super) fn infrastructure(reason: impl Into<String>) -> Self {
-        Self { outcome: Outcome::InfraError, reason: reason.into(), retry: true }
+        Self {
+            outcome: Outcome::InfraError,
+            reason: reason.into(),
+            retry: true,
+        }
     }
 
     /// We ended it.
     pub(super) fn cancelled() -> Self {
-        Self { outcome: Outcome::Cancelled, reason: "cancelled".to_owned(), retry: false }
+        Self {
+            outcome: Outcome::Cancelled,
+            reason: "cancelled".to_owned(),
+            retry: false,
+        }
     }
 
     /// The verifier gave no valid reward, twice: the sandbox was preserved for the second try, a third would not help.
     pub(super) fn verifier(reason: String) -> Self {
-        Self { outcome: Outcome::VerifierError, reason, retry: false }
+        Self {
+            outcome: Outcome::VerifierError,
+            reason,
+            retry: false,
+        }
     }
 }
 
@@ -81,7 +97,10 @@ mod tests {
             AgentEnd::MaxTurns,
             AgentEnd::Overlong,
             AgentEnd::Timeout,
-            AgentEnd::Failed { exit_code: Some(1), detail: String::new() },
+            AgentEnd::Failed {
+                exit_code: Some(1),
+                detail: String::new(),
+            },
         ] {
             assert!(of_agent(&end).is_graded(), "{end:?}");
         }

@@ -45,7 +45,10 @@ impl RolloutSummary {
     /// Sums up episodes.
     pub fn of<'a>(episodes: impl IntoIterator<Item = &'a Episode>) -> Self {
         let episodes: Vec<&Episode> = episodes.into_iter().collect();
-        let mut summary = Self { trials: episodes.len(), ..Self::default() };
+        let mut summary = Self {
+            trials: episodes.len(),
+            ..Self::default()
+        };
         for episode in &episodes {
             summary.tokens += episode.audit.sampled_tokens;
             summary.retries += u64::try_from(episode.attempt).unwrap_or(0);
@@ -53,16 +56,27 @@ impl RolloutSummary {
                 *summary.dropped.entry(reason.clone()).or_default() += 1;
             }
         }
-        let labels = ["solved", "unsolved"]
-            .into_iter()
-            .chain(Outcome::ALL.into_iter().filter(|&outcome| outcome != Outcome::Completed).map(Outcome::name));
+        let labels = ["solved", "unsolved"].into_iter().chain(
+            Outcome::ALL
+                .into_iter()
+                .filter(|&outcome| outcome != Outcome::Completed)
+                .map(Outcome::name),
+        );
         for label in labels {
-            let members: Vec<&Episode> = episodes.iter().copied().filter(|episode| label_of(episode) == label).collect();
+            let members: Vec<&Episode> = episodes
+                .iter()
+                .copied()
+                .filter(|episode| label_of(episode) == label)
+                .collect();
             if !members.is_empty() {
                 summary.outcomes.push(row(label, &members));
             }
         }
-        let rewards: Vec<f64> = episodes.iter().filter_map(|episode| episode.reward).map(f64::from).collect();
+        let rewards: Vec<f64> = episodes
+            .iter()
+            .filter_map(|episode| episode.reward)
+            .map(f64::from)
+            .collect();
         if !rewards.is_empty() {
             let n = rewards.len() as f64;
             let mean = rewards.iter().sum::<f64>() / n;
@@ -85,8 +99,15 @@ fn label_of(episode: &Episode) -> &'static str {
 }
 
 fn row(label: &str, members: &[&Episode]) -> OutcomeRow {
-    let rewards: Vec<f64> = members.iter().filter_map(|episode| episode.reward).map(f64::from).collect();
-    let mut seconds: Vec<f64> = members.iter().map(|episode| f64::from(episode.timings.total_s)).collect();
+    let rewards: Vec<f64> = members
+        .iter()
+        .filter_map(|episode| episode.reward)
+        .map(f64::from)
+        .collect();
+    let mut seconds: Vec<f64> = members
+        .iter()
+        .map(|episode| f64::from(episode.timings.total_s))
+        .collect();
     seconds.sort_by(f64::total_cmp);
     let quantile = |q: f64| seconds[((seconds.len() - 1) as f64 * q).round() as usize];
     OutcomeRow {

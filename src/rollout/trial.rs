@@ -14,9 +14,9 @@ use super::outcome::{Failure, chain, of_agent};
 use super::{Observer, RolloutEvent, TrialPlan};
 use crate::config::{HackPolicy, SandboxSection, ScaffoldSection};
 use crate::proxy::{Proxy, SessionCapture, SessionOptions};
-use crate::task::resolve_env;
 use crate::sandbox::{Backend, Limits, Network, Sandbox, SandboxSpec};
 use crate::scaffold::{AgentJob, AgentReport, Scaffold};
+use crate::task::resolve_env;
 use crate::trajectory::{CaptureAudit, Episode, Outcome, Timings, TrialId};
 use crate::verifier::{self, Verdict, VerifyOptions};
 
@@ -92,7 +92,10 @@ impl TrialContext {
             let trial = TrialId::fresh();
             let started_at = Timestamp::now();
             let queue_wait = queued.elapsed();
-            (self.observer)(RolloutEvent::Started { trial: trial.clone(), name: plan.name() });
+            (self.observer)(RolloutEvent::Started {
+                trial: trial.clone(),
+                name: plan.name(),
+            });
             let mut record = self.attempt(&plan, attempt).await;
             record.timings.queue_wait_s = queue_wait.as_secs_f32();
             let again = matches!(record.outcome, Outcome::EnvSetupFailed | Outcome::InfraError)
@@ -146,12 +149,7 @@ impl TrialContext {
         record
     }
 
-    async fn in_sandbox(
-        &self,
-        plan: &TrialPlan,
-        attempt: u32,
-        record: &mut TrialRecord,
-    ) -> Result<Outcome, Failure> {
+    async fn in_sandbox(&self, plan: &TrialPlan, attempt: u32, record: &mut TrialRecord) -> Result<Outcome, Failure> {
         let began = Instant::now();
         let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
         let spec = self.sandbox_spec(plan, attempt)?;
@@ -223,12 +221,21 @@ impl TrialContext {
                 record.capture = Some(capture);
             }
             Ok(Err(error)) => return Err(Failure::infrastructure(chain(&error))),
-            Err(_) => return Err(Failure::infrastructure(format!("the session did not close within {TEARDOWN:?}"))),
+            Err(_) => {
+                return Err(Failure::infrastructure(format!(
+                    "the session did not close within {TEARDOWN:?}"
+                )));
+            }
         }
         let report = match ended {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => return Err(error.into()),
-            Err(_) => return Err(Failure::infrastructure(format!("the agent did not stop within {:?}", limit + TEARDOWN))),
+            Err(_) => {
+                return Err(Failure::infrastructure(format!(
+                    "the agent did not stop within {:?}",
+                    limit + TEARDOWN
+                )));
+            }
         };
         record.timings.tool_s = report.tool_s;
         let outcome = of_agent(&report.end);
@@ -244,12 +251,7 @@ impl TrialContext {
     }
 
     /// The verifier's word; asked a second time in the same sandbox where the first gave none.
-    async fn verdict(
-        &self,
-        plan: &TrialPlan,
-        sandbox: &Arc<dyn Sandbox>,
-        folder: &Path,
-    ) -> Result<Verdict, Failure> {
+    async fn verdict(&self, plan: &TrialPlan, sandbox: &Arc<dyn Sandbox>, folder: &Path) -> Result<Verdict, Failure> {
         let env = self.resolved(plan, &plan.task.config.verifier.env)?;
         let mut last = String::new();
         for _ in 0..2 {
@@ -270,12 +272,18 @@ impl TrialContext {
     }
 
     fn agent_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.agent, plan.task.agent_timeout().unwrap_or(AGENT))
+        self.phase_limit(
+            self.sandbox_section.timeouts.agent,
+            plan.task.agent_timeout().unwrap_or(AGENT),
+        )
     }
 
     /// The run's own limit, else the task's times the multiplier.
     fn phase_limit(&self, own: Option<crate::config::HumanDuration>, tasks: Duration) -> Duration {
-        own.map_or_else(|| tasks.mul_f64(self.sandbox_section.timeout_multiplier), |limit| limit.0)
+        own.map_or_else(
+            || tasks.mul_f64(self.sandbox_section.timeout_multiplier),
+            |limit| limit.0,
+        )
     }
 
     fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
@@ -288,8 +296,10 @@ impl TrialContext {
         plan: &TrialPlan,
         table: &BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, Failure> {
-        resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok())
-            .map_err(|error| Failure { retry: false, ..Failure::setup(&error) })
+        resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok()).map_err(|error| Failure {
+            retry: false,
+            ..Failure::setup(&error)
+        })
     }
 
     fn sandbox_spec(&self, plan: &TrialPlan, attempt: u32) -> Result<SandboxSpec, Failure> {
@@ -311,7 +321,10 @@ impl TrialContext {
             env,
             limits: Limits {
                 cpus: section.cpus,
-                memory: section.memory.map(|size| size.0).or(environment.memory_mb().map(|mb| mb << 20)),
+                memory: section
+                    .memory
+                    .map(|size| size.0)
+                    .or(environment.memory_mb().map(|mb| mb << 20)),
                 pids: section.pids,
                 disk: None,
             },
@@ -338,7 +351,13 @@ impl TrialContext {
         let hack_flags = record
             .verdict
             .as_ref()
-            .map(|verdict| verdict.flags.iter().map(|flag| format!("{}: {}", flag.kind, flag.evidence)).collect::<Vec<_>>())
+            .map(|verdict| {
+                verdict
+                    .flags
+                    .iter()
+                    .map(|flag| format!("{}: {}", flag.kind, flag.evidence))
+                    .collect::<Vec<_>>()
+            })
             .unwrap_or_default();
         let mut drop_reason = (!record.outcome.is_graded()).then(|| record.outcome.name().to_owned());
         if !hack_flags.is_empty() {
@@ -355,7 +374,12 @@ impl TrialContext {
             reward = reward.map(|_| 0.0);
         }
         if let Some(reason) = &record.reason {
-            tracing::info!(trial = plan.name(), outcome = record.outcome.name(), reason, "trial failed");
+            tracing::info!(
+                trial = plan.name(),
+                outcome = record.outcome.name(),
+                reason,
+                "trial failed"
+            );
         }
         Episode {
             run_id: self.run_id.clone(),
@@ -391,5 +415,8 @@ impl TrialContext {
 fn quantile(times: &[f32], q: f64) -> f32 {
     let mut times = times.to_vec();
     times.sort_by(f32::total_cmp);
-    times.get(((times.len().max(1) - 1) as f64 * q).round() as usize).copied().unwrap_or(0.0)
+    times
+        .get(((times.len().max(1) - 1) as f64 * q).round() as usize)
+        .copied()
+        .unwrap_or(0.0)
 }

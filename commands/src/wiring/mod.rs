@@ -17,8 +17,8 @@ use crate::signals::Stop;
 
 /// What the pipeline needs beside the configuration.
 fn stack_options() -> Result<StackOptions, Failure> {
-    let init_exe =
-        std::env::current_exe().map_err(|error| Failure::unavailable("cannot find this program's own file").source(error))?;
+    let init_exe = std::env::current_exe()
+        .map_err(|error| Failure::unavailable("cannot find this program's own file").source(error))?;
     Ok(StackOptions::here(init_exe))
 }
 
@@ -29,7 +29,8 @@ fn until_stopped<T, F: Future<Output = T>>(work: impl FnOnce(Stop) -> F) -> Resu
         .build()
         .map_err(|error| Failure::unavailable("cannot start the runtime").source(error))?;
     let ended = runtime.block_on(async {
-        let stop = Stop::on_signals().map_err(|error| Failure::unavailable("cannot listen to signals").source(error))?;
+        let stop =
+            Stop::on_signals().map_err(|error| Failure::unavailable("cannot listen to signals").source(error))?;
         let now = stop.now.clone();
         Ok::<_, Failure>(tokio::select! {
             result = work(stop) => Some(result),

@@ -16,17 +16,31 @@ pub(crate) fn train(printer: &Printer, loaded: Loaded, args: TrainArgs) -> Resul
     let ended = if args.shards.is_empty() {
         let stack = stack_options()?;
         until_stopped(|stop| {
-            train_online(OnlineJob { loaded, fresh: args.fresh, stack, stop: stop.finish, observer })
+            train_online(OnlineJob {
+                loaded,
+                fresh: args.fresh,
+                stack,
+                stop: stop.finish,
+                observer,
+            })
         })?
     } else {
         let shards = shards(&args)?;
         until_stopped(|stop| {
-            train_from_shards(OfflineJob { loaded, shards, fresh: args.fresh, stop: stop.finish, observer })
+            train_from_shards(OfflineJob {
+                loaded,
+                shards,
+                fresh: args.fresh,
+                stop: stop.finish,
+                observer,
+            })
         })?
     };
     let exit = match ended {
         None => {
-            printer.note(format_args!("stopped at once; the same command goes on from the last checkpoint"));
+            printer.note(format_args!(
+                "stopped at once; the same command goes on from the last checkpoint"
+            ));
             Exit::Interrupted
         }
         Some(result) => {
@@ -45,7 +59,8 @@ fn shards(args: &TrainArgs) -> Result<Vec<String>, Failure> {
     for place in &args.shards {
         if place.as_os_str() == "-" {
             for line in std::io::stdin().lines() {
-                let line = line.map_err(|error| Failure::usage("cannot read the list of shards from stdin").source(error))?;
+                let line =
+                    line.map_err(|error| Failure::usage("cannot read the list of shards from stdin").source(error))?;
                 if !line.trim().is_empty() {
                     shards.push(line.trim().to_owned());
                 }

@@ -32,14 +32,22 @@ pub(super) fn watch(printer: &Printer, format: Format, rows: bool, every: u32) -
             PipelineEvent::Opened { run_dir, step, steps } => {
                 seen.steps = steps;
                 if step > 0 {
-                    printer.note(format_args!("{} goes on after step {step} of {steps}", run_dir.display()));
+                    printer.note(format_args!(
+                        "{} goes on after step {step} of {steps}",
+                        run_dir.display()
+                    ));
                 }
             }
             PipelineEvent::Phase { step, phase } => seen.phase = Some((step, phase)),
             PipelineEvent::Rollout(event) => seen.rollout(&printer, event),
             PipelineEvent::Evaluated { step, evaluation } => {
                 seen.clear();
-                for series in evaluation.sampled.series.iter().filter(|series| !series.series.contains('/')) {
+                for series in evaluation
+                    .sampled
+                    .series
+                    .iter()
+                    .filter(|series| !series.series.contains('/'))
+                {
                     let greedy = evaluation
                         .greedy
                         .iter()
@@ -79,7 +87,12 @@ impl Seen {
         match event {
             RolloutEvent::Planned { trials } => {
                 self.clear();
-                *self = Self { phase: self.phase, steps: self.steps, planned: trials as u64, ..Self::default() };
+                *self = Self {
+                    phase: self.phase,
+                    steps: self.steps,
+                    planned: trials as u64,
+                    ..Self::default()
+                };
                 let what = match self.phase {
                     Some((step, Phase::Evaluate)) => format!("validation {step}"),
                     Some((step, _)) => format!("step {step}/{} rollout", self.steps),
@@ -94,7 +107,10 @@ impl Seen {
             }
             RolloutEvent::Retried { name, attempt, reason } => {
                 self.running = self.running.saturating_sub(1);
-                printer.note(format_args!("{name}: try {} failed, trying again: {reason}", attempt + 1));
+                printer.note(format_args!(
+                    "{name}: try {} failed, trying again: {reason}",
+                    attempt + 1
+                ));
             }
             RolloutEvent::Finished { outcome, reward, .. } => {
                 self.running = self.running.saturating_sub(1);
@@ -117,7 +133,10 @@ impl Seen {
             } else {
                 String::new()
             };
-            bar.set(self.finished, format!("{} running · {} failed{reward}", self.running, self.failed));
+            bar.set(
+                self.finished,
+                format!("{} running · {} failed{reward}", self.running, self.failed),
+            );
         }
     }
 
