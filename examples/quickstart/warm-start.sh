@@ -28,7 +28,7 @@ rm -rf "$work"
 python3 init_policy.py -o "$work/untrained" --seed 0
 cp policy/tokenizer.json policy/tokenizer_config.json "$work/untrained/"
 stage clean "$work/untrained" 9600 0 1200 1e-3 50
-stage mixed "$work/runs/clean/checkpoints/latest" 1600 1 100 1.5e-4 5
+stage mixed "$work/runs/clean/checkpoints/latest" 1600 1 160 2e-4 5
 for file in model.safetensors config.json tokenizer.json tokenizer_config.json; do
   cp "$work/runs/mixed/checkpoints/latest/$file" "policy/$file"
 done
