@@ -13,7 +13,6 @@ use serde::Serialize;
 
 pub(crate) use format::{Format, FormatArg};
 pub(crate) use progress::Progress;
-#[expect(unused_imports, reason = "used by the commands that print tables")]
 pub(crate) use table::table;
 
 use crate::cli::Global;
