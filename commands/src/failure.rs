@@ -12,7 +12,6 @@ pub(crate) enum Kind {
     /// Flags, files or configuration that cannot be used.
     Usage,
     /// It ran and the answer is no.
-    #[expect(dead_code, reason = "the commands that judge are wired with the pipeline")]
     Negative,
     /// A service, device or folder that cannot be reached.
     Unavailable,
@@ -57,6 +56,11 @@ impl Failure {
     /// Flags, files or configuration that cannot be used.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Kind::Usage, text)
+    }
+
+    /// It ran and the answer is no.
+    pub(crate) fn negative(text: impl Into<String>) -> Self {
+        Self::new(Kind::Negative, text)
     }
 
     /// Something that is needed cannot be reached.

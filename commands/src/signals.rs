@@ -13,7 +13,6 @@ pub(crate) struct Stop {
 
 impl Stop {
     /// Listens to SIGINT and SIGTERM for as long as the runtime lives.
-    #[expect(dead_code, reason = "used by the commands that run a pipeline")]
     pub(crate) fn on_signals() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let stop = Self::default();

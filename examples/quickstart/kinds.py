@@ -98,7 +98,7 @@ def argument(rng: Random, f: str, a: str, b: str) -> Bug:
         x, y = (given[(wanted if n == name else good) - 1] for n in (a, b))
         cases.append((" ".join(map(str, given)), f"{x}:{y}"))
     program = f"{a}=${numbers[a]} {b}=${numbers[b]}\necho ${a}:${b}\n"
-    return Bug(program, issue, f"s/{name}=${found}/{name}=${wanted}/", f"s/{other}=${good}/{other}=${wanted}/", cases[0], cases[1:])
+    return Bug(program, issue, f"s/{name}=$./{name}=${wanted}/", f"s/{other}=$./{other}=${wanted}/", cases[0], cases[1:])
 
 
 def order(rng: Random, f: str, a: str, b: str) -> Bug:

@@ -56,6 +56,11 @@ impl Ledger {
         &self.view
     }
 
+    /// Position of the next entry.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
     /// Records that `update` takes these episodes. It counts once the checkpoint that holds the update is complete.
     pub fn consume(&mut self, update: u64, episodes: &[EpisodeId]) -> Result<(), LedgerError> {
         self.append(LedgerKind::Consumed, update, episodes.to_vec(), None)

@@ -27,6 +27,8 @@ pub struct RolloutSection {
     /// Tokens of one answer at most.
     #[schemars(range(min = 1))]
     pub max_tokens: u32,
+    /// Whether an episode that ran out of turns, tokens or time keeps the verifier's reward; else it gets 0.
+    pub reward_unfinished: bool,
     /// Tries after an infrastructure failure.
     pub max_retries: u32,
     /// Whether a group in which all rewards are equal is replaced by another task.
@@ -46,6 +48,7 @@ impl Default for RolloutSection {
             top_p: 1.0,
             top_k: -1,
             max_tokens: 4096,
+            reward_unfinished: true,
             max_retries: 2,
             dynamic_sampling: false,
             max_extra_groups: 0,

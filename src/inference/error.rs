@@ -35,4 +35,16 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// No recorded answer can be played.
+    #[error("recording `{file}` has no answer for task `{task}`, turn {turn}: {reason}")]
+    Recording {
+        /// The recording.
+        file: String,
+        /// Instance id.
+        task: String,
+        /// Assistant turns that came before.
+        turn: u32,
+        /// What is missing.
+        reason: String,
+    },
 }

@@ -3,10 +3,15 @@
 //! The trait `Engine` and its implementations. An engine never sees text or messages; whoever speaks to
 //! it has rendered the prompt, and records what comes back bit for bit.
 
+pub mod embedded;
+pub mod replay;
+
 mod error;
 mod request;
 
+pub use embedded::{EmbeddedEngine, EmbeddedOptions};
 pub use error::EngineError;
+pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,

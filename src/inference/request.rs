@@ -126,4 +126,8 @@ pub struct EngineLoad {
     pub cached_tokens: u64,
     /// Tokens ever sampled.
     pub sampled_tokens: u64,
+    /// Tokens ever fed through the model: prompts without what was cached, and sampled tokens.
+    pub computed_tokens: u64,
+    /// Generations ever taken out of the batch for want of cache memory, to be computed anew.
+    pub preemptions: u64,
 }

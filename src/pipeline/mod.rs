@@ -1,1 +1,29 @@
-//! pipeline
+//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone.
+//!
+//! The only module that knows all the others. It holds no arithmetic of its own, and talks to people
+//! through `PipelineEvent`s alone.
+
+mod blocking;
+mod collect;
+mod error;
+mod evaluation;
+mod event;
+mod generate;
+mod meter;
+mod offline;
+mod online;
+mod order;
+mod run;
+mod stack;
+mod tasks;
+
+pub use collect::{CollectEnd, CollectJob, collect};
+pub use error::PipelineError;
+pub use evaluation::Evaluation;
+pub use event::{Phase, PipelineEvent, PipelineObserver};
+pub use offline::{OfflineJob, train_from_shards};
+pub use online::{OnlineJob, train_online};
+pub use order::TaskOrder;
+pub use run::{RunEnd, run_directory};
+pub use stack::StackOptions;
+pub use tasks::{TaskEntry, TaskSet};

@@ -5,6 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
+#[cfg(test)]
+mod tests;
+
 /// Architecture family: `model_type` of `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -76,9 +79,17 @@ pub enum ConfigError {
     #[error("config.json: `{key}` is missing")]
     Missing { key: &'static str },
     #[error("config.json: `{key}` should be {expected}, found {found}")]
-    Type { key: &'static str, expected: &'static str, found: String },
+    Type {
+        key: &'static str,
+        expected: &'static str,
+        found: String,
+    },
     #[error("config.json: `{key}` = {found} is not supported (supported: {supported})")]
-    Unsupported { key: &'static str, found: String, supported: &'static str },
+    Unsupported {
+        key: &'static str,
+        found: String,
+        supported: &'static str,
+    },
     #[error("config.json: `{key}` {problem}")]
     Inconsistent { key: &'static str, problem: String },
 }
@@ -90,7 +101,9 @@ impl ModelConfig {
     /// [`ConfigError`] names the key.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        let object = value.as_object().ok_or_else(|| ConfigError::Syntax("found another value".to_owned()))?;
+        let object = value
+            .as_object()
+            .ok_or_else(|| ConfigError::Syntax("found another value".to_owned()))?;
         let keys = Keys(object);
         let family = match keys.text("model_type")? {
             Some("llama") => Family::Llama,
@@ -203,23 +216,35 @@ impl ModelConfig {
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             let heads = self.num_attention_heads;
-            return wrong("num_key_value_heads", format!("= {} does not divide {heads}", self.num_key_value_heads));
+            return wrong(
+                "num_key_value_heads",
+                format!("= {} does not divide {heads}", self.num_key_value_heads),
+            );
         }
         if !self.head_dim.is_multiple_of(2) {
-            return wrong("head_dim", format!("= {} is odd; rotary embedding needs pairs", self.head_dim));
+            return wrong(
+                "head_dim",
+                format!("= {} is odd; rotary embedding needs pairs", self.head_dim),
+            );
         }
         if !(self.rope_theta > 0.0 && self.rope_theta.is_finite()) {
             return wrong("rope_theta", format!("= {} is not a positive number", self.rope_theta));
         }
         if !(self.rms_norm_eps >= 0.0 && self.rms_norm_eps.is_finite()) {
-            return wrong("rms_norm_eps", format!("= {} is not a number of at least 0", self.rms_norm_eps));
+            return wrong(
+                "rms_norm_eps",
+                format!("= {} is not a number of at least 0", self.rms_norm_eps),
+            );
         }
         Ok(())
     }
 
     /// Number of trained floats.
     pub fn parameter_count(&self) -> usize {
-        crate::layout::parameters(self).iter().map(|p| p.shape.iter().product::<usize>()).sum()
+        crate::layout::parameters(self)
+            .iter()
+            .map(|p| p.shape.iter().product::<usize>())
+            .sum()
     }
 
     /// Bytes of keys and values that one token takes in a cache, over all layers.
@@ -235,7 +260,11 @@ impl ModelConfig {
 }
 
 fn unsupported(key: &'static str, found: &Value, supported: &'static str) -> ConfigError {
-    ConfigError::Unsupported { key, found: found.to_string(), supported }
+    ConfigError::Unsupported {
+        key,
+        found: found.to_string(),
+        supported,
+    }
 }
 
 /// Typed access to the object; a JSON null counts as absent, as it does for transformers.
@@ -253,7 +282,11 @@ impl<'a> Keys<'a> {
         get: impl FnOnce(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, ConfigError> {
         let Some(value) = self.value(key) else { return Ok(None) };
-        let found = || ConfigError::Type { key, expected, found: value.to_string() };
+        let found = || ConfigError::Type {
+            key,
+            expected,
+            found: value.to_string(),
+        };
         get(value).map(Some).ok_or_else(found)
     }
 
@@ -270,8 +303,10 @@ impl<'a> Keys<'a> {
     }
 
     fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
-        self.read(key, "a whole number below 2^32", |v| v.as_u64().and_then(|n| u32::try_from(n).ok()))
-            .map(|size| size.map(|n| n as usize))
+        self.read(key, "a whole number below 2^32", |v| {
+            v.as_u64().and_then(|n| u32::try_from(n).ok())
+        })
+        .map(|size| size.map(|n| n as usize))
     }
 
     fn float_or(&self, key: &'static str, default: f64) -> Result<f64, ConfigError> {
@@ -293,7 +328,11 @@ impl<'a> Keys<'a> {
 
     fn dtype(&self) -> Result<StoredType, ConfigError> {
         // transformers 5 writes `dtype`, earlier ones `torch_dtype`.
-        let key = if self.value("dtype").is_some() { "dtype" } else { "torch_dtype" };
+        let key = if self.value("dtype").is_some() {
+            "dtype"
+        } else {
+            "torch_dtype"
+        };
         match self.text(key)? {
             None | Some("float32") => Ok(StoredType::F32),
             Some("bfloat16") => Ok(StoredType::Bf16),
@@ -304,7 +343,10 @@ impl<'a> Keys<'a> {
 
     /// `rope_theta` at the top, or inside `rope_parameters` as transformers 5 writes it.
     fn rope_theta(&self) -> Result<f64, ConfigError> {
-        let nested = self.value("rope_parameters").and_then(|p| p.get("rope_theta")).and_then(Value::as_f64);
+        let nested = self
+            .value("rope_parameters")
+            .and_then(|p| p.get("rope_theta"))
+            .and_then(Value::as_f64);
         self.float_or("rope_theta", nested.unwrap_or(10_000.0))
     }
 
@@ -327,50 +369,5 @@ impl<'a> Keys<'a> {
             None | Some("silu" | "swish") => Ok(()),
             Some(other) => Err(unsupported("hidden_act", &json!(other), "silu")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_reads_back() {
-        for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
-            let config = ModelConfig {
-                family,
-                attention_bias: family == Family::Qwen2,
-                qk_norm: family == Family::Qwen3,
-                bos_token_id: Some(1),
-                eos_token_ids: vec![2, 7],
-                dtype: StoredType::Bf16,
-                ..ModelConfig::tiny(300)
-            };
-            assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config);
-        }
-    }
-
-    #[test]
-    fn refusals_name_the_key() {
-        let base: Value = serde_json::from_str(&ModelConfig::tiny(300).to_json()).unwrap();
-        let with = |key: &str, value: Value| {
-            let mut changed = base.clone();
-            changed[key] = value;
-            ModelConfig::from_json(&changed.to_string()).unwrap_err().to_string()
-        };
-        assert!(with("model_type", json!("mamba")).contains("`model_type` = \"mamba\" is not supported"));
-        assert!(with("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0})).contains("`rope_scaling`"));
-        assert!(with("hidden_size", json!("big")).contains("`hidden_size` should be a whole number"));
-        assert!(with("hidden_size", Value::Null).contains("`hidden_size` is missing"));
-        assert!(with("num_key_value_heads", json!(3)).contains("`num_key_value_heads` = 3 does not divide 4"));
-        assert!(with("head_dim", json!(31)).contains("`head_dim`"));
-        assert!(with("hidden_act", json!("gelu")).contains("`hidden_act`"));
-        assert!(with("dtype", json!("int8")).contains("`dtype`"));
-        assert!(ModelConfig::from_json("[1]").unwrap_err().to_string().contains("not a JSON object"));
-    }
-
-    #[test]
-    fn tiny_has_the_size_it_promises() {
-        assert_eq!(ModelConfig::tiny(512).parameter_count(), 853_120);
     }
 }

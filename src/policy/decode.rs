@@ -110,7 +110,9 @@ impl SlotLogits {
 impl DecodeModel {
     /// Packs `weights`; the cost is one copy of them.
     pub fn new(weights: &Weights) -> Self {
-        Self { decoder: Arc::new(Decoder::new(weights)) }
+        Self {
+            decoder: Arc::new(Decoder::new(weights)),
+        }
     }
 
     pub fn config(&self) -> &ModelConfig {
@@ -132,12 +134,20 @@ impl DecodeModel {
         let decoder = &*self.decoder;
         let (mut spans, mut positions) = (Vec::with_capacity(slots.len()), Vec::new());
         for slot in slots.iter() {
-            spans.push(Span { start: positions.len(), rows: slot.tokens.len() });
+            spans.push(Span {
+                start: positions.len(),
+                rows: slot.tokens.len(),
+            });
             positions.extend(slot.cache.len..slot.cache.len + slot.tokens.len());
         }
         let rotary = Rotary::new(&decoder.config, positions.iter().copied());
         let angles: Vec<usize> = (0..positions.len()).collect();
-        let rows = Rows { spans: &spans, rotary: &rotary, angles: &angles, parallel: true };
+        let rows = Rows {
+            spans: &spans,
+            rotary: &rotary,
+            angles: &angles,
+            parallel: true,
+        };
         let mut x = Vec::new();
         decoder.embed(slots.iter().flat_map(|slot| slot.tokens).copied(), &mut x);
         let mut activations = Activations::default();
@@ -165,13 +175,22 @@ impl DecodeModel {
         }
         let count = chosen.len() / d;
         let (mut scales, mut normed, mut logits) = (vec![0.0; count], vec![0.0; chosen.len()], Vec::new());
-        rms_norm(&chosen, &self.decoder.final_norm, config.rms_norm_eps as f32, &mut scales, &mut normed);
+        rms_norm(
+            &chosen,
+            &self.decoder.final_norm,
+            config.rms_norm_eps as f32,
+            &mut scales,
+            &mut normed,
+        );
         self.decoder.head.forward(&normed, count, true, &mut logits);
         let mut rest = logits.as_slice();
         let cut = |span: &Span| {
             let values;
             (values, rest) = rest.split_at(wanted(span) * vocab);
-            SlotLogits { values: values.to_vec(), vocab }
+            SlotLogits {
+                values: values.to_vec(),
+                vocab,
+            }
         };
         spans.iter().map(cut).collect()
     }
@@ -184,10 +203,18 @@ impl DecodeModel {
                 return Err(DecodeError::Empty { slot });
             }
             if let Some(&token) = s.tokens.iter().find(|t| **t as usize >= config.vocab_size) {
-                return Err(DecodeError::Token { slot, token, vocab_size: config.vocab_size });
+                return Err(DecodeError::Token {
+                    slot,
+                    token,
+                    vocab_size: config.vocab_size,
+                });
             }
             if len > config.max_position_embeddings {
-                return Err(DecodeError::TooLong { slot, len, max: config.max_position_embeddings });
+                return Err(DecodeError::TooLong {
+                    slot,
+                    len,
+                    max: config.max_position_embeddings,
+                });
             }
             let fits = s.cache.layers.iter().all(|layer| layer.heads() == heads(config));
             if s.cache.layers.len() != config.num_hidden_layers || !fits {

@@ -72,9 +72,16 @@ fn build(c: &ModelConfig) -> (Vec<Parameter>, Slots) {
         list.push(Parameter { name, shape, role });
         list.len() - 1
     };
-    let (hidden, query, key) =
-        (c.hidden_size, c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim);
-    let embedding = put("model.embed_tokens.weight".to_owned(), vec![c.vocab_size, hidden], Role::Matrix);
+    let (hidden, query, key) = (
+        c.hidden_size,
+        c.num_attention_heads * c.head_dim,
+        c.num_key_value_heads * c.head_dim,
+    );
+    let embedding = put(
+        "model.embed_tokens.weight".to_owned(),
+        vec![c.vocab_size, hidden],
+        Role::Matrix,
+    );
     let layers = (0..c.num_hidden_layers)
         .map(|i| {
             let mut put = |part: &str, shape: Vec<usize>, role| put(format!("model.layers.{i}.{part}"), shape, role);
@@ -116,7 +123,15 @@ fn build(c: &ModelConfig) -> (Vec<Parameter>, Slots) {
     } else {
         put("lm_head.weight".to_owned(), vec![c.vocab_size, hidden], Role::Matrix)
     };
-    (list, Slots { embedding, layers, final_norm, head })
+    (
+        list,
+        Slots {
+            embedding,
+            layers,
+            final_norm,
+            head,
+        },
+    )
 }
 
 fn query_width(c: &ModelConfig) -> usize {

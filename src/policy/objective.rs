@@ -22,7 +22,7 @@ pub enum PolicyLoss {
     Clipped { low: f32, high: f32, dual: Option<f32> },
     /// The clipped surrogate over the length-normalised sequence ratio (GSPO, Zheng et al. 2025), one ratio per row.
     Gspo { low: f32, high: f32 },
-    /// `−stopgrad(clamp(ratio))·A·logp` (CISPO, MiniMax 2025).
+    /// `−stopgrad(clamp(ratio))·A·logp` (CISPO, `MiniMax` 2025).
     Cispo { low: f32, high: f32 },
     /// `−A·logp`
     Reinforce,
@@ -146,9 +146,14 @@ pub(crate) fn evaluate(
     objective: &Objective,
     (dlogprobs, dentropies): (&mut Vec<f32>, &mut Vec<f32>),
 ) -> LossStats {
-    let mut stats = LossStats { tokens: at.len() as f64, ..LossStats::default() };
+    let mut stats = LossStats {
+        tokens: at.len() as f64,
+        ..LossStats::default()
+    };
     let log_ratio = |i: usize| {
-        row.old_logprobs.get(at[i]).map_or(0.0, |old| f64::from(logprobs[i]) - f64::from(*old))
+        row.old_logprobs
+            .get(at[i])
+            .map_or(0.0, |old| f64::from(logprobs[i]) - f64::from(*old))
     };
     // GSPO: every token of the row carries the mean log-ratio; its own log-prob contributes the gradient only.
     let mean = (0..at.len()).map(log_ratio).sum::<f64>() / at.len().max(1) as f64;
@@ -160,9 +165,7 @@ pub(crate) fn evaluate(
         let bounded = raw.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
         let own = (bounded, if raw.abs() <= LOG_RATIO_BOUND { 1.0 } else { 0.0 });
         let (term, ratio) = match objective.loss {
-            PolicyLoss::Clipped { low, high, dual } => {
-                (clipped(own, advantage, (low, high), dual), bounded.exp())
-            }
+            PolicyLoss::Clipped { low, high, dual } => (clipped(own, advantage, (low, high), dual), bounded.exp()),
             PolicyLoss::Gspo { low, high } => {
                 let slope = if mean <= SEQUENCE_LOG_RATIO_BOUND { 1.0 } else { 0.0 };
                 let sequence = (mean.min(SEQUENCE_LOG_RATIO_BOUND), slope);
@@ -172,12 +175,32 @@ pub(crate) fn evaluate(
                 let ratio = bounded.exp();
                 let weight = ratio.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
                 let slope = -weight * advantage;
-                (Term { value: slope * logprob, slope, clipped: weight != ratio, clipped_lower: false }, ratio)
+                (
+                    Term {
+                        value: slope * logprob,
+                        slope,
+                        clipped: ratio < 1.0 - f64::from(low) || ratio > 1.0 + f64::from(high),
+                        clipped_lower: false,
+                    },
+                    ratio,
+                )
             }
-            PolicyLoss::Reinforce => {
-                (Term { value: -advantage * logprob, slope: -advantage, ..Term::default() }, bounded.exp())
-            }
-            PolicyLoss::Sft => (Term { value: -logprob, slope: -1.0, ..Term::default() }, bounded.exp()),
+            PolicyLoss::Reinforce => (
+                Term {
+                    value: -advantage * logprob,
+                    slope: -advantage,
+                    ..Term::default()
+                },
+                bounded.exp(),
+            ),
+            PolicyLoss::Sft => (
+                Term {
+                    value: -logprob,
+                    slope: -1.0,
+                    ..Term::default()
+                },
+                bounded.exp(),
+            ),
         };
         let (kl, kl_slope) = kl_estimate(objective.kl, row.ref_logprobs, position, logprob);
         let kl_coefficient = objective.kl.map_or(0.0, |term| f64::from(term.coefficient));
@@ -208,19 +231,35 @@ fn clipped((log_ratio, slope): (f64, f64), a: f64, (low, high): (f32, f32), dual
     let plain = -a * ratio;
     let bounded = -a * ratio.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
     let is_clipped = bounded > plain;
-    let (value, slope) = if is_clipped { (bounded, 0.0) } else { (plain, plain * slope) };
+    let (value, slope) = if is_clipped {
+        (bounded, 0.0)
+    } else {
+        (plain, plain * slope)
+    };
     if let Some(c) = dual
         && a < 0.0
         && value > -a * f64::from(c)
     {
-        return Term { value: -a * f64::from(c), slope: 0.0, clipped: is_clipped, clipped_lower: true };
+        return Term {
+            value: -a * f64::from(c),
+            slope: 0.0,
+            clipped: is_clipped,
+            clipped_lower: true,
+        };
     }
-    Term { value, slope, clipped: is_clipped, clipped_lower: false }
+    Term {
+        value,
+        slope,
+        clipped: is_clipped,
+        clipped_lower: false,
+    }
 }
 
 /// KL estimate at one position and its derivative by log-prob; zeros without a term or a reference.
 fn kl_estimate(term: Option<KlTerm>, reference: Option<&[f32]>, position: usize, logprob: f64) -> (f64, f64) {
-    let (Some(term), Some(reference)) = (term, reference) else { return (0.0, 0.0) };
+    let (Some(term), Some(reference)) = (term, reference) else {
+        return (0.0, 0.0);
+    };
     let difference = logprob - f64::from(reference[position]);
     match term.estimator {
         KlEstimator::K1 => (difference, 1.0),
@@ -231,7 +270,14 @@ fn kl_estimate(term: Option<KlTerm>, reference: Option<&[f32]>, position: usize,
             if value > K3_BOUND {
                 (K3_BOUND, 0.0)
             } else {
-                (value, if x == -difference { 1.0 - x.exp() } else { 0.0 })
+                (
+                    value,
+                    if difference.abs() <= LOG_RATIO_BOUND {
+                        1.0 - x.exp()
+                    } else {
+                        0.0
+                    },
+                )
             }
         }
     }

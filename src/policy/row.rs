@@ -41,7 +41,10 @@ pub struct LogProbs {
 
 impl<'a> Row<'a> {
     pub(crate) fn sequence(&self) -> Sequence<'a> {
-        Sequence { tokens: self.tokens, loss_start: self.loss_start }
+        Sequence {
+            tokens: self.tokens,
+            loss_start: self.loss_start,
+        }
     }
 
     /// Response positions with the mask set.
@@ -55,7 +58,9 @@ impl<'a> Row<'a> {
             if found == expected || (optional && found == 0) {
                 return Ok(());
             }
-            Err(format!("`{name}` has {found} elements, the response has {expected} tokens"))
+            Err(format!(
+                "`{name}` has {found} elements, the response has {expected} tokens"
+            ))
         };
         let (old_optional, advantages_optional) = match objective.loss {
             PolicyLoss::Sft => (true, true),
@@ -67,7 +72,9 @@ impl<'a> Row<'a> {
         length("advantages", self.advantages.len(), advantages_optional)?;
         length("coefficients", self.coefficients.len(), false)?;
         if objective.kl.is_some() {
-            let reference = self.ref_logprobs.ok_or("`ref_logprobs` is absent, and the objective has a KL term")?;
+            let reference = self
+                .ref_logprobs
+                .ok_or("`ref_logprobs` is absent, and the objective has a KL term")?;
             length("ref_logprobs", reference.len(), false)?;
         }
         Ok(())
@@ -81,7 +88,10 @@ impl Sequence<'_> {
             return Err(format!("`loss_start` = {start} is not within 1..={len}"));
         }
         if len > config.max_position_embeddings {
-            return Err(format!("{len} tokens, max_position_embeddings is {}", config.max_position_embeddings));
+            return Err(format!(
+                "{len} tokens, max_position_embeddings is {}",
+                config.max_position_embeddings
+            ));
         }
         match self.tokens.iter().find(|t| **t as usize >= config.vocab_size) {
             Some(token) => Err(format!("token {token} is not below vocab_size {}", config.vocab_size)),
@@ -106,7 +116,9 @@ pub(crate) fn check_sequences(
 ) -> Result<(), TrainerError> {
     check_temperature(temperature)?;
     for (row, sequence) in sequences.iter().enumerate() {
-        sequence.check(config).map_err(|problem| TrainerError::Row { row, problem })?;
+        sequence
+            .check(config)
+            .map_err(|problem| TrainerError::Row { row, problem })?;
     }
     Ok(())
 }
@@ -115,5 +127,9 @@ fn check_temperature(temperature: f32) -> Result<(), TrainerError> {
     if temperature > 0.0 && temperature.is_finite() {
         return Ok(());
     }
-    Err(TrainerError::Number { name: "temperature", found: f64::from(temperature), expected: "a number above 0" })
+    Err(TrainerError::Number {
+        name: "temperature",
+        found: f64::from(temperature),
+        expected: "a number above 0",
+    })
 }

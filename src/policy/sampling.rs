@@ -23,7 +23,12 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0 }
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+        }
     }
 }
 
@@ -60,7 +65,12 @@ impl Sampler {
     /// # Errors
     /// [`SamplingError`] names the parameter.
     pub fn new(sampling: Sampling, seed: u64) -> Result<Self, SamplingError> {
-        let Sampling { temperature, top_p, min_p, .. } = sampling;
+        let Sampling {
+            temperature,
+            top_p,
+            min_p,
+            ..
+        } = sampling;
         let wrong = |name, expected, found| Err(SamplingError { name, expected, found });
         if !(temperature >= 0.0 && temperature.is_finite()) {
             return wrong("temperature", "a number of at least 0", temperature);
@@ -71,7 +81,11 @@ impl Sampler {
         if !(0.0..=1.0).contains(&min_p) {
             return wrong("min_p", "between 0 and 1", min_p);
         }
-        Ok(Self { sampling, rng: ChaCha12Rng::seed_from_u64(seed), candidates: Vec::new() })
+        Ok(Self {
+            sampling,
+            rng: ChaCha12Rng::seed_from_u64(seed),
+            candidates: Vec::new(),
+        })
     }
 
     /// Draws from `logits`, one per token of the vocabulary. Logits that are not numbers are never drawn; without a
@@ -79,17 +93,29 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> Sampled {
         let raw = log_sum_exp(logits.iter().map(|l| f64::from(*l)));
         let raw_logprob = |token: u32| logits.get(token as usize).map_or(f64::NAN, |l| f64::from(*l) - raw) as f32;
-        let Sampling { temperature, top_p, top_k, min_p } = self.sampling;
+        let Sampling {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+        } = self.sampling;
         if temperature == 0.0 {
             // The first of equals, so that the choice does not depend on anything else.
-            let best = (0u32..).zip(logits).fold((0, f32::NEG_INFINITY), |best, (token, logit)| {
-                if *logit > best.1 { (token, *logit) } else { best }
-            });
-            return Sampled { token: best.0, logprob: raw_logprob(best.0), raw_logprob: raw_logprob(best.0) };
+            let best = (0u32..)
+                .zip(logits)
+                .fold((0, f32::NEG_INFINITY), |best, (token, logit)| {
+                    if *logit > best.1 { (token, *logit) } else { best }
+                });
+            return Sampled {
+                token: best.0,
+                logprob: raw_logprob(best.0),
+                raw_logprob: raw_logprob(best.0),
+            };
         }
         self.candidates.clear();
         let usable = (0u32..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY);
-        self.candidates.extend(usable.map(|(token, logit)| (logit / temperature, token)));
+        self.candidates
+            .extend(usable.map(|(token, logit)| (logit / temperature, token)));
         self.cut(min_p, top_k, top_p);
         let sum = log_sum_exp(self.candidates.iter().map(|(logit, _)| f64::from(*logit)));
         let mut left = self.rng.random::<f64>();
@@ -103,13 +129,19 @@ impl Sampler {
             }
         }
         let (token, logprob) = drawn.unwrap_or((0, f32::NAN));
-        Sampled { token, logprob, raw_logprob: raw_logprob(token) }
+        Sampled {
+            token,
+            logprob,
+            raw_logprob: raw_logprob(token),
+        }
     }
 
     fn cut(&mut self, min_p: f32, top_k: usize, top_p: f32) {
         let candidates = &mut self.candidates;
         if min_p > 0.0 {
-            let max = candidates.iter().fold(f32::NEG_INFINITY, |max, (logit, _)| max.max(*logit));
+            let max = candidates
+                .iter()
+                .fold(f32::NEG_INFINITY, |max, (logit, _)| max.max(*logit));
             candidates.retain(|(logit, _)| *logit >= max + min_p.ln());
         }
         let cuts_k = top_k > 0 && top_k < candidates.len();
@@ -141,5 +173,9 @@ impl Sampler {
 /// `log Σ e^x`, infinities and NaN of single logits left out.
 fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let max = values.clone().fold(f64::NEG_INFINITY, f64::max);
-    max + values.filter(|v| !v.is_nan()).map(|v| (v - max).exp()).sum::<f64>().ln()
+    max + values
+        .filter(|v| !v.is_nan())
+        .map(|v| (v - max).exp())
+        .sum::<f64>()
+        .ln()
 }

@@ -35,8 +35,18 @@ pub(crate) fn weights(config: ModelConfig, seed: u64) -> Weights {
     let fresh = Weights::init(config.clone(), 0).unwrap();
     let tensors = fresh.iter().map(|(name, tensor)| {
         let centre = if name.contains("norm") { 1.0 } else { 0.0 };
-        let data = tensor.data.iter().map(|_| centre + rng.random_range(-0.5..0.5)).collect();
-        (name.to_owned(), HostTensor { shape: tensor.shape.clone(), data })
+        let data = tensor
+            .data
+            .iter()
+            .map(|_| centre + rng.random_range(-0.5..0.5))
+            .collect();
+        (
+            name.to_owned(),
+            HostTensor {
+                shape: tensor.shape.clone(),
+                data,
+            },
+        )
     });
     Weights::from_tensors(config, tensors.collect::<BTreeMap<_, _>>()).unwrap()
 }
@@ -84,7 +94,10 @@ pub(crate) fn rows(count: usize, vocab: usize, seed: u64) -> Vec<OwnedRow> {
         OwnedRow {
             tokens: draw(len, 0.0, vocab as f32).into_iter().map(|t| t as u32).collect(),
             start,
-            mask: draw(response, 0.0, 4.0).into_iter().map(|m| u8::from(m > 1.0)).collect(),
+            mask: draw(response, 0.0, 4.0)
+                .into_iter()
+                .map(|m| u8::from(m > 1.0))
+                .collect(),
             old,
             advantages: vec![advantage; response],
             coefficients: vec![1.0 / (3.0 + i as f32); response],

@@ -22,10 +22,11 @@ use optimizer::Moments;
 /// What computes the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The CPU, by fused kernels with a hand-written backward pass.
+    /// The CPU: burn's flex backend and autodiff over fused operations.
     Cpu,
-    /// The CPU, by burn's own operations and autodiff: slower; what the fused kernels are checked against.
-    CpuBurn,
+    /// The CPU with burn's own operations only: several times slower; what the fused ones are checked against, and what
+    /// runs on a GPU.
+    CpuReference,
     /// An NVIDIA GPU by its index, through burn.
     Cuda(usize),
 }
@@ -38,7 +39,11 @@ pub enum TrainerError {
     #[error("row {row}: {problem}")]
     Row { row: usize, problem: String },
     #[error("`{name}` should be {expected}, found {found}")]
-    Number { name: &'static str, found: f64, expected: &'static str },
+    Number {
+        name: &'static str,
+        found: f64,
+        expected: &'static str,
+    },
     #[error("the gradient is not finite (norm {norm}); the step was not taken and the gradients were dropped")]
     NonFiniteGradient { norm: f64 },
     #[error("weights of another shape than this trainer's: {0}")]
@@ -85,11 +90,17 @@ impl Trainer {
     pub fn new(weights: Weights, device: Device, optimizer: AdamW) -> Result<Self, TrainerError> {
         let gradients: Box<dyn Gradients> = match device {
             Device::Cpu => Box::new(fused::Fused::new(&weights)),
-            Device::CpuBurn => reference::on_cpu(&weights),
+            Device::CpuReference => reference::on_cpu(&weights),
             Device::Cuda(index) => reference::on_cuda(&weights, index)?,
         };
         let moments = Moments::new(&weights);
-        Ok(Self { weights, device, gradients, optimizer, moments })
+        Ok(Self {
+            weights,
+            device,
+            gradients,
+            optimizer,
+            moments,
+        })
     }
 
     /// Log-probs and entropies of every response position under `logits / temperature`, without gradients. About
@@ -125,7 +136,11 @@ impl Trainer {
             if let Some(found) = value
                 && !(found >= 0.0 && found.is_finite())
             {
-                return Err(TrainerError::Number { name, found, expected: "a number of at least 0" });
+                return Err(TrainerError::Number {
+                    name,
+                    found,
+                    expected: "a number of at least 0",
+                });
             }
         }
         let gradients = self.gradients.take();
@@ -135,9 +150,13 @@ impl Trainer {
         }
         // As torch.nn.utils.clip_grad_norm_ has it.
         let clip = grad_clip.map_or(1.0, |max| (max / (norm + 1e-6)).min(1.0));
-        self.moments.step(&self.optimizer, lr, clip, &mut self.weights, &gradients);
+        self.moments
+            .step(&self.optimizer, lr, clip, &mut self.weights, &gradients);
         self.gradients.set_weights(&self.weights);
-        Ok(StepStats { grad_norm: norm, step: self.moments.steps() })
+        Ok(StepStats {
+            grad_norm: norm,
+            step: self.moments.steps(),
+        })
     }
 
     /// The accumulated gradient under the Hugging Face names, for checks against other implementations; it stays
@@ -164,9 +183,12 @@ impl Trainer {
     pub fn load_weights(&mut self, weights: Weights) -> Result<(), TrainerError> {
         if weights.parameters() != self.weights.parameters() {
             let pairs = weights.parameters().iter().zip(self.weights.parameters());
-            let other = pairs.clone().find(|(a, b)| a != b).map_or("another number of tensors".to_owned(), |(a, b)| {
-                format!("`{}` {:?} where `{}` {:?} is trained", a.name, a.shape, b.name, b.shape)
-            });
+            let other = pairs
+                .clone()
+                .find(|(a, b)| a != b)
+                .map_or("another number of tensors".to_owned(), |(a, b)| {
+                    format!("`{}` {:?} where `{}` {:?} is trained", a.name, a.shape, b.name, b.shape)
+                });
             return Err(TrainerError::OtherModel(other));
         }
         self.gradients.take();

@@ -50,9 +50,16 @@ pub enum WeightsError {
     #[error("{} holds neither model.safetensors nor model.safetensors.index.json", .0.display())]
     NoWeights(PathBuf),
     #[error("tensors do not fit config.json: missing [{}], unexpected [{}]", missing.join(", "), unexpected.join(", "))]
-    Names { missing: Vec<String>, unexpected: Vec<String> },
+    Names {
+        missing: Vec<String>,
+        unexpected: Vec<String>,
+    },
     #[error("tensor `{name}` has shape {found:?}, config.json asks for {expected:?}")]
-    TensorShape { name: String, expected: Vec<usize>, found: Vec<usize> },
+    TensorShape {
+        name: String,
+        expected: Vec<usize>,
+        found: Vec<usize>,
+    },
 }
 
 impl Weights {
@@ -62,17 +69,17 @@ impl Weights {
     ///
     /// # Errors
     /// [`WeightsError::Names`], [`WeightsError::TensorShape`], or an inconsistent configuration.
-    pub fn from_tensors(
-        config: ModelConfig,
-        mut tensors: BTreeMap<String, HostTensor>,
-    ) -> Result<Self, WeightsError> {
+    pub fn from_tensors(config: ModelConfig, mut tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
         config.validate()?;
         let names = parameters(&config);
         if config.tie_word_embeddings {
             tensors.remove("lm_head.weight");
         }
-        let missing: Vec<_> =
-            names.iter().filter(|p| !tensors.contains_key(&p.name)).map(|p| p.name.clone()).collect();
+        let missing: Vec<_> = names
+            .iter()
+            .filter(|p| !tensors.contains_key(&p.name))
+            .map(|p| p.name.clone())
+            .collect();
         let ordered: Vec<_> = names.iter().filter_map(|p| tensors.remove(&p.name)).collect();
         let unexpected: Vec<_> = tensors.into_keys().collect();
         if !missing.is_empty() || !unexpected.is_empty() {
@@ -84,7 +91,11 @@ impl Weights {
                 return Err(WeightsError::TensorShape { name, expected, found });
             }
         }
-        Ok(Self { config: Arc::new(config), names: Arc::new(names), tensors: ordered })
+        Ok(Self {
+            config: Arc::new(config),
+            names: Arc::new(names),
+            tensors: ordered,
+        })
     }
 
     /// Fresh weights: matrices normal with deviation 0.02, norms 1, biases 0. The same seed gives the same weights.
@@ -104,10 +115,17 @@ impl Weights {
                     Role::Gain => vec![1.0; len].into(),
                     Role::Bias => vec![0.0; len].into(),
                 };
-                HostTensor { shape: p.shape.clone(), data }
+                HostTensor {
+                    shape: p.shape.clone(),
+                    data,
+                }
             })
             .collect();
-        Ok(Self { config: Arc::new(config), names: Arc::new(names), tensors })
+        Ok(Self {
+            config: Arc::new(config),
+            names: Arc::new(names),
+            tensors,
+        })
     }
 
     pub fn config(&self) -> &ModelConfig {

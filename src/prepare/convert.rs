@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::family::{Family, family};
 use super::read::{RawRecord, records};
 use super::record::{Fault, InlineRecord, fault};
-use super::stage::{Stage, StagedFile};
+use super::stage::{Stage, StagedFile, StagedFolder};
 use super::{PrepareError, PrepareReport, PrepareRow, PrepareStatus, RejectedRow, Source};
 use crate::task::{parse_task_toml, write_atomically};
 
@@ -167,8 +167,11 @@ impl Conversion<'_> {
         if self.out.join(&id).exists() && !self.options.overwrite {
             return Ok(Ok(PrepareStatus::Existing));
         }
-        self.stage
-            .add(&id, &["environment/files", "tests"], &files(record, manifest))?;
+        self.stage.add(StagedFolder {
+            name: id,
+            folders: &["environment/files", "tests"],
+            files: files(record, manifest),
+        })?;
         Ok(Ok(PrepareStatus::Converted))
     }
 

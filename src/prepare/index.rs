@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use super::PrepareError;
+use super::stage::on_all_cores;
 use crate::task::{IndexRow, Task, TaskIndex};
 
 /// What became of the folders.
@@ -26,10 +27,10 @@ pub struct IndexReport {
 /// Two tasks of one id are an error, since rewards are kept by id.
 pub fn index(folders: &[PathBuf], out: &Path) -> Result<IndexReport, PrepareError> {
     let mut report = IndexReport::default();
-    let mut rows: Vec<IndexRow> = Vec::new();
+    let mut tasks: Vec<PathBuf> = Vec::new();
     for folder in folders {
         if looks_like_a_task(folder) {
-            add(folder, &mut rows, &mut report)?;
+            tasks.push(folder.clone());
             continue;
         }
         let mut children: Vec<PathBuf> = Vec::new();
@@ -42,11 +43,22 @@ pub fn index(folders: &[PathBuf], out: &Path) -> Result<IndexReport, PrepareErro
         }
         children.sort();
         for child in children {
-            if looks_like_a_task(&child) {
-                add(&child, &mut rows, &mut report)?;
+            let place = if looks_like_a_task(&child) {
+                &mut tasks
             } else {
-                report.skipped.push(child);
+                &mut report.skipped
+            };
+            place.push(child);
+        }
+    }
+    let mut rows: Vec<IndexRow> = Vec::new();
+    for opened in on_all_cores(&tasks, |folder| row(folder))? {
+        match opened {
+            Ok((row, warnings)) => {
+                rows.push(row);
+                report.warnings.extend(warnings);
             }
+            Err(broken) => report.broken.push(broken),
         }
     }
     let mut ids: Vec<&IndexRow> = rows.iter().collect();
@@ -69,15 +81,13 @@ fn looks_like_a_task(folder: &Path) -> bool {
         .any(|file| folder.join(file).is_file())
 }
 
-fn add(folder: &Path, rows: &mut Vec<IndexRow>, report: &mut IndexReport) -> Result<(), PrepareError> {
+/// The row of a task with the warnings about it, or why it cannot be opened.
+fn row(folder: &Path) -> Result<Result<(IndexRow, Vec<String>), String>, PrepareError> {
     let task = match Task::load(folder) {
         Ok(task) => task,
-        Err(error) => {
-            report.broken.push(error.to_string());
-            return Ok(());
-        }
+        Err(error) => return Ok(Err(error.to_string())),
     };
-    report.warnings.extend(task.warnings.iter().map(ToString::to_string));
+    let warnings = task.warnings.iter().map(ToString::to_string).collect();
     let metadata = |key: &str| {
         task.config
             .metadata
@@ -90,7 +100,7 @@ fn add(folder: &Path, rows: &mut Vec<IndexRow>, report: &mut IndexReport) -> Res
         Some(absolute.parent()?.file_name()?.to_string_lossy().into_owned())
     };
     let task_path = std::path::absolute(folder)?;
-    rows.push(IndexRow {
+    let row = IndexRow {
         instance_id: task.id.clone(),
         task_path: task_path.to_string_lossy().into_owned(),
         data_source: metadata("data_source")
@@ -101,6 +111,6 @@ fn add(folder: &Path, rows: &mut Vec<IndexRow>, report: &mut IndexReport) -> Res
         split: metadata("split"),
         task_checksum: Some(task.checksum()?),
         ..IndexRow::default()
-    });
-    Ok(())
+    };
+    Ok(Ok((row, warnings)))
 }

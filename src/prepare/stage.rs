@@ -8,8 +8,10 @@ use fs_err::os::unix::fs::OpenOptionsExt as _;
 use super::PrepareError;
 use crate::task::sync_folder;
 
-/// Folders that are made durable together.
-const BATCH: usize = 1000;
+/// Folders that are written together, on all cores.
+const WRITTEN_TOGETHER: usize = 512;
+/// Folders that are made durable and put in place together.
+const PLACED_TOGETHER: usize = 10_000;
 
 /// One file of a folder.
 pub(super) struct StagedFile {
@@ -18,11 +20,20 @@ pub(super) struct StagedFile {
     pub(super) executable: bool,
 }
 
+/// One folder, not written yet.
+pub(super) struct StagedFolder {
+    pub(super) name: String,
+    /// Folders in it that are made even where they hold no file.
+    pub(super) folders: &'static [&'static str],
+    pub(super) files: Vec<StagedFile>,
+}
+
 /// Writes folders below `out`, whole or not at all.
 pub(super) struct Stage {
     out: PathBuf,
     hidden: PathBuf,
-    waiting: Vec<String>,
+    unwritten: Vec<StagedFolder>,
+    unplaced: Vec<String>,
 }
 
 impl Stage {
@@ -47,37 +58,29 @@ impl Stage {
         Ok(Self {
             out: out.to_owned(),
             hidden,
-            waiting: Vec::new(),
+            unwritten: Vec::new(),
+            unplaced: Vec::new(),
         })
     }
 
-    /// Writes a folder; `folders` are made even where they hold no file.
-    pub(super) fn add(&mut self, name: &str, folders: &[&str], files: &[StagedFile]) -> Result<(), PrepareError> {
-        let root = self.hidden.join(name);
-        fs::create_dir(&root)?;
-        for folder in folders {
-            fs::create_dir_all(root.join(folder))?;
+    /// Adds a folder, which is in place at the latest after `finish`.
+    pub(super) fn add(&mut self, folder: StagedFolder) -> Result<(), PrepareError> {
+        self.unwritten.push(folder);
+        if self.unwritten.len() >= WRITTEN_TOGETHER {
+            self.write()?;
         }
-        for file in files {
-            let path = root.join(&file.path);
-            let mut options = fs::OpenOptions::new();
-            options
-                .write(true)
-                .create_new(true)
-                .mode(if file.executable { 0o755 } else { 0o644 });
-            let mut open = options.open(&path);
-            if matches!(&open, Err(error) if error.kind() == std::io::ErrorKind::NotFound) {
-                path.parent().map_or(Ok(()), fs::create_dir_all)?;
-                open = options.open(&path);
-            }
-            std::io::Write::write_all(&mut open?, file.content.as_bytes())?;
+        if self.unplaced.len() >= PLACED_TOGETHER {
+            self.place()?;
         }
-        self.waiting.push(name.to_owned());
-        if self.waiting.len() >= BATCH {
-            self.place()
-        } else {
-            Ok(())
-        }
+        Ok(())
+    }
+
+    /// Writes what waits into the hidden folder.
+    fn write(&mut self) -> Result<(), PrepareError> {
+        let hidden = &self.hidden;
+        on_all_cores(&self.unwritten, |folder| write_folder(hidden, folder))?;
+        self.unplaced.extend(self.unwritten.drain(..).map(|folder| folder.name));
+        Ok(())
     }
 
     /// Makes what waits durable, and renames it into place over what is there.
@@ -85,7 +88,7 @@ impl Stage {
         // One sync of the file system costs less than one a file.
         let folder = fs::File::open(&self.hidden)?;
         nix::unistd::syncfs(folder.file()).map_err(std::io::Error::from)?;
-        for name in self.waiting.drain(..) {
+        for name in self.unplaced.drain(..) {
             let target = self.out.join(&name);
             if target.exists() {
                 // A folder cannot be renamed over one with content.
@@ -99,6 +102,7 @@ impl Stage {
 
     /// Ends: everything is in place and durable.
     pub(super) fn finish(mut self) -> Result<(), PrepareError> {
+        self.write()?;
         self.place()
     }
 }
@@ -108,4 +112,52 @@ impl Drop for Stage {
         // Whatever is left in it was not asked to be kept.
         let _ = fs::remove_dir_all(&self.hidden);
     }
+}
+
+fn write_folder(hidden: &Path, folder: &StagedFolder) -> Result<(), PrepareError> {
+    let root = hidden.join(&folder.name);
+    fs::create_dir(&root)?;
+    for inner in folder.folders {
+        fs::create_dir_all(root.join(inner))?;
+    }
+    for file in &folder.files {
+        let path = root.join(&file.path);
+        let mut options = fs::OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(if file.executable { 0o755 } else { 0o644 });
+        let mut open = options.open(&path);
+        if matches!(&open, Err(error) if error.kind() == std::io::ErrorKind::NotFound) {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            open = options.open(&path);
+        }
+        std::io::Write::write_all(&mut open?, file.content.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Does the same to every item, on all cores; the results are in the order of the items. The first error
+/// ends it.
+pub(super) fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    each: impl Fn(&T) -> Result<R, PrepareError> + Sync,
+) -> Result<Vec<R>, PrepareError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = items.len().div_ceil(cores).max(1);
+    std::thread::scope(|scope| {
+        let each = &each;
+        let workers: Vec<_> = items
+            .chunks(share)
+            .map(|chunk| scope.spawn(move || chunk.iter().map(each).collect::<Result<Vec<R>, _>>()))
+            .collect();
+        let mut results = Vec::with_capacity(items.len());
+        for worker in workers {
+            match worker.join() {
+                Ok(part) => results.extend(part?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(results)
+    })
 }

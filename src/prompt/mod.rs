@@ -1,1 +1,31 @@
-//! prompt
+//! From messages to prompt tokens, and from sampled tokens back to messages.
+//!
+//! The tokenizer, the model's chat template, prompts as recorded tokens + rendered delta, and incremental
+//! parsers of tool calls and thinking. This module keeps no conversation and records nothing; and it never
+//! encodes text that a policy has sampled.
+
+mod answer;
+mod builder;
+#[cfg(test)]
+mod builder_tests;
+mod decode;
+mod encode_cache;
+mod error;
+mod message;
+mod template;
+mod template_functions;
+#[cfg(test)]
+pub(crate) mod testing;
+mod thinking;
+mod tokenizer;
+mod tool_parser;
+
+pub use answer::{AnswerEvent, AnswerParser};
+pub use builder::{Continuation, PromptBuilder};
+pub use decode::DecodeStream;
+pub use error::PromptError;
+pub use message::{FunctionCall, Message, Role, ToolCall, same_value};
+pub use template::{ChatTemplate, Rendering};
+pub use thinking::Thinking;
+pub use tokenizer::{StopToken, Tokenizer};
+pub use tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser};

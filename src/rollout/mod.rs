@@ -1,1 +1,19 @@
-//! rollout
+//! Agent-loop workers: one trial, the pool of trials, retries, outcomes, evaluation.
+//!
+//! A trial turns a task into an `Episode`. This module decides whose doing a failure was; it computes no
+//! advantage and updates nothing.
+
+mod evaluate;
+mod event;
+mod outcome;
+mod plan;
+mod pool;
+mod summary;
+mod trial;
+
+pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
+pub use event::{Observer, RolloutEvent};
+pub use plan::{Purpose, TrialPlan, episode_id, group_plans};
+pub use pool::run_all;
+pub use summary::{OutcomeRow, RolloutSummary};
+pub use trial::{TrialContext, TrialRecord};

@@ -29,7 +29,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The masked form that TFRecord stores, which stays sound where a record holds checksums itself.
+/// The masked form that event files store, which stays sound where a record holds checksums itself.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,4 +1,4 @@
-//! TensorBoard event files: TFRecords of `Event` messages with scalar summaries, written by hand since
+//! TensorBoard event files: length-prefixed records of `Event` messages with scalar summaries, written by hand since
 //! three message types need no protobuf library.
 
 use std::io::Write as _;

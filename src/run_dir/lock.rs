@@ -135,9 +135,7 @@ fn read(path: &Path, file: &mut std::fs::File) -> Result<Option<LockHolder>, Run
 
 /// The name of this machine.
 pub(super) fn host() -> String {
-    nix::unistd::gethostname()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_else(|_| "localhost".into())
+    nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// When a process started (field 22 of /proc/<pid>/stat); `None` for one that is gone or is a zombie.

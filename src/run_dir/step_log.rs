@@ -24,17 +24,14 @@ impl StepLog {
     /// surviving history once. Give `None` for a run that starts from nothing. Returns how many steps moved.
     pub fn open(run: &RunDir, last: Option<u64>, tensorboard: bool) -> Result<(Self, usize), RunDirError> {
         let step_of_json = |line: &str| StepMetrics::from_json_line(line).ok().map(|metrics| metrics.step);
-        let moved = match last {
-            Some(last) => {
-                rewind(&run.train_log(), last, step_of_log_line)?;
-                rewind(&run.metrics(), last, step_of_json)?
-            }
-            None => {
-                // A first start that was killed before its first checkpoint leaves steps, too; step 0 is the
-                // validation before training, which is run again as well.
-                rewind_all(&run.train_log())?;
-                rewind_all(&run.metrics())?
-            }
+        let moved = if let Some(last) = last {
+            rewind(&run.train_log(), last, step_of_log_line)?;
+            rewind(&run.metrics(), last, step_of_json)?
+        } else {
+            // A first start that was killed before its first checkpoint leaves steps, too; step 0 is the
+            // validation before training, which is run again as well.
+            rewind_all(&run.train_log())?;
+            rewind_all(&run.metrics())?
         };
         let append = |path: &Path| fs::OpenOptions::new().create(true).append(true).open(path);
         let events = tensorboard

@@ -3,6 +3,22 @@
 //! An adapter starts an agent for one task and reads how it ended. It adds no prompt of ours to an agent
 //! that is not ours, and never sees tokens: the proxy records those.
 
+mod builtin;
+mod error;
+mod nop;
+mod oracle;
+mod registry;
+mod report;
+#[cfg(test)]
+mod testing;
+
+pub use builtin::{Builtin, BuiltinLimits, SYSTEM_PROMPT, bash_tool};
+pub use error::ScaffoldError;
+pub use nop::Nop;
+pub use oracle::Oracle;
+pub use registry::{UnknownScaffold, by_name};
+pub use report::{AgentEnd, AgentReport};
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::Sandbox;
 use crate::task::Task;
 
 /// An agent.
@@ -26,7 +42,7 @@ pub trait Scaffold: Send + Sync {
     ///
     /// # Errors
     /// Only for failures that are not the agent's: the sandbox's or the model endpoint's.
-    async fn run(&self, job: AgentJob) -> Result<AgentEnd, ScaffoldError>;
+    async fn run(&self, job: AgentJob) -> Result<AgentReport, ScaffoldError>;
 }
 
 /// What an agent is given.
@@ -60,46 +76,4 @@ impl AgentJob {
     pub fn logs(&self) -> &Path {
         &self.logs
     }
-}
-
-/// How the agent ended. All of these are the policy's doing, and are graded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgentEnd {
-    /// By itself.
-    Completed,
-    /// At its turn cap.
-    MaxTurns,
-    /// The window or the output budget was exhausted.
-    Overlong,
-    /// Out of time.
-    Timeout,
-    /// It crashed or exited non-zero.
-    Failed {
-        /// Exit code, where there is one.
-        exit_code: Option<i32>,
-        /// What it said last.
-        detail: String,
-    },
-}
-
-/// A failure that is not the agent's.
-#[derive(Debug, thiserror::Error)]
-pub enum ScaffoldError {
-    /// The sandbox failed.
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// The model endpoint failed.
-    #[error("the model endpoint failed: {0}")]
-    Model(String),
-    /// The trial was cancelled.
-    #[error("cancelled")]
-    Cancelled,
-    /// The adapter's own set-up failed.
-    #[error("agent `{agent}` could not be set up: {reason}")]
-    Setup {
-        /// Scaffold.
-        agent: String,
-        /// Why.
-        reason: String,
-    },
 }

@@ -80,9 +80,9 @@ pub enum ShardError {
 
 impl ShardError {
     /// A file that is damaged, cut short, or no shard.
-    pub(super) fn damaged(file: impl ToString, reason: impl ToString) -> Self {
+    pub(super) fn damaged(file: &str, reason: &dyn std::fmt::Display) -> Self {
         Self::Damaged {
-            file: file.to_string(),
+            file: file.to_owned(),
             reason: reason.to_string(),
         }
     }

@@ -51,13 +51,13 @@ impl ShardMeta {
         let Some(version) = find(VERSION_KEY) else {
             return Err(ShardError::damaged(
                 file,
-                format!("its metadata has no `{VERSION_KEY}`, so another program wrote it"),
+                &format!("its metadata has no `{VERSION_KEY}`, so another program wrote it"),
             ));
         };
         let found: u32 = version.parse().ok().filter(|&version| version > 0).ok_or_else(|| {
             ShardError::damaged(
                 file,
-                format!("`{VERSION_KEY}` is `{version}`, expected a whole number from 1"),
+                &format!("`{VERSION_KEY}` is `{version}`, expected a whole number from 1"),
             )
         })?;
         if found > SCHEMA_VERSION {
@@ -74,7 +74,10 @@ impl ShardMeta {
             tokenizer_sha256: find("lego.tokenizer_sha256").unwrap_or_default(),
             template_sha256: find("lego.template_sha256").unwrap_or_default(),
             vocab_size: vocab.parse().map_err(|_| {
-                ShardError::damaged(file, format!("`lego.vocab_size` is `{vocab}`, expected a whole number"))
+                ShardError::damaged(
+                    file,
+                    &format!("`lego.vocab_size` is `{vocab}`, expected a whole number"),
+                )
             })?,
         })
     }

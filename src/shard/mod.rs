@@ -10,6 +10,7 @@ mod episodes;
 mod error;
 mod meta;
 mod reader;
+mod remote;
 mod row;
 mod source;
 mod verify;

@@ -7,10 +7,11 @@ use arrow::array::RecordBatch;
 use futures_util::TryStreamExt as _;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderBuilder, ParquetRecordBatchReaderBuilder};
-use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 
+use super::remote::RemoteObject;
 use super::row::{COLUMNS, decode};
-use super::source::{list_all_local, list_remote};
+use super::source::Listing;
 use super::{Row, ShardError, ShardFile, ShardMeta, group_episodes};
 use crate::trajectory::Episode;
 
@@ -27,8 +28,10 @@ pub struct ShardReader {
 impl ShardReader {
     /// Lists the shards of local files and folders; a folder's are taken in the order of their paths.
     pub fn open<P: AsRef<Path>>(places: &[P]) -> Result<Self, ShardError> {
+        let mut listing = Listing::default();
+        places.iter().try_for_each(|place| listing.add_local(place.as_ref()))?;
         Ok(Self {
-            files: list_all_local(places)?,
+            files: listing.files,
             columns: None,
         })
     }
@@ -37,15 +40,18 @@ impl ShardReader {
     ///
     /// The store's client bounds its own waits. Clouds need the feature `clouds`.
     pub async fn open_places(places: &[String]) -> Result<Self, ShardError> {
-        let mut files = Vec::new();
+        let mut listing = Listing::default();
         for place in places {
             match place.strip_prefix("file://") {
-                Some(path) => files.extend(list_all_local(&[path])?),
-                None if place.contains("://") => files.extend(list_remote(place).await?),
-                None => files.extend(list_all_local(&[place])?),
+                Some(path) => listing.add_local(Path::new(path))?,
+                None if place.contains("://") => listing.add_remote(place).await?,
+                None => listing.add_local(Path::new(place))?,
             }
         }
-        Ok(Self { files, columns: None })
+        Ok(Self {
+            files: listing.files,
+            columns: None,
+        })
     }
 
     /// Reads only these columns; the others hold their defaults.
@@ -95,7 +101,7 @@ impl ShardReader {
         };
         let name = file.to_string();
         let damaged = |error: &dyn std::fmt::Display| ShardError::damaged(&name, error);
-        let input = ParquetObjectReader::new(store, path);
+        let input = RemoteObject { store, path };
         let builder = ParquetRecordBatchStreamBuilder::new(input)
             .await
             .map_err(|error| damaged(&error))?;
@@ -168,6 +174,6 @@ impl ShardReader {
     }
 
     fn decoded(&self, name: &str, batch: &RecordBatch) -> Result<Vec<Row>, ShardError> {
-        decode(batch, self.columns.as_deref()).map_err(|reason| ShardError::damaged(name, reason))
+        decode(batch, self.columns.as_deref()).map_err(|reason| ShardError::damaged(name, &reason))
     }
 }

@@ -41,7 +41,7 @@ fn is_shard(name: &str) -> bool {
 }
 
 /// The shards of a file or a folder (and the folders in it), in the order of their paths.
-pub(super) fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
+fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
     if !fs::metadata(place)?.is_dir() {
         return Ok(vec![place.to_owned()]);
     }
@@ -65,22 +65,37 @@ pub(super) fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
     Ok(found)
 }
 
-/// Shards of several places; each once, however often it is named.
-pub(super) fn list_all_local<P: AsRef<Path>>(places: &[P]) -> Result<Vec<ShardFile>, ShardError> {
-    let mut seen = BTreeSet::new();
-    let mut files = Vec::new();
-    for place in places {
-        for path in list_local(place.as_ref())? {
-            if seen.insert(fs::canonicalize(&path)?) {
-                files.push(ShardFile::Local(path));
+/// The shards of several places, in their order; each once, however often it is named.
+#[derive(Default)]
+pub(super) struct Listing {
+    seen: BTreeSet<String>,
+    pub(super) files: Vec<ShardFile>,
+}
+
+impl Listing {
+    /// Adds a local file, or the shards of a folder.
+    pub(super) fn add_local(&mut self, place: &Path) -> Result<(), ShardError> {
+        for path in list_local(place)? {
+            if self.seen.insert(fs::canonicalize(&path)?.display().to_string()) {
+                self.files.push(ShardFile::Local(path));
             }
         }
+        Ok(())
     }
-    Ok(files)
+
+    /// Adds an object, or the shards below a prefix.
+    pub(super) async fn add_remote(&mut self, url: &str) -> Result<(), ShardError> {
+        for file in list_remote(url).await? {
+            if self.seen.insert(file.to_string()) {
+                self.files.push(file);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The shards of an object-store URL: one object, or all below a prefix.
-pub(super) async fn list_remote(place: &str) -> Result<Vec<ShardFile>, ShardError> {
+async fn list_remote(place: &str) -> Result<Vec<ShardFile>, ShardError> {
     let wrong = |reason: String| ShardError::Place {
         place: place.to_owned(),
         reason,

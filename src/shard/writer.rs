@@ -177,7 +177,7 @@ impl ShardWriter {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&left) && name.ends_with(".tmp") {
+            if name.starts_with(&left) {
                 fs::remove_file(entry.path())?;
             } else if let Some(number) = name.strip_prefix(&done).and_then(|rest| rest.strip_suffix(".parquet")) {
                 next = next.max(number.parse::<u32>().map_or(0, |number| number + 1));

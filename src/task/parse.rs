@@ -118,7 +118,7 @@ fn extended(parent: &serde_ignored::Path<'_>, step: Step) -> Vec<Step> {
 
 /// Byte offset of the key that the steps lead to.
 fn position(document: &Spanned<DeTable<'_>>, steps: &[Step]) -> Option<usize> {
-    let (Step::Key(first), mut rest) = steps.split_first().map(|(first, rest)| (first, rest))? else {
+    let (Step::Key(first), mut rest) = steps.split_first()? else {
         return None;
     };
     let (key, mut value) = document

@@ -101,7 +101,12 @@ impl FromStr for PolicyVersion {
 
     fn from_str(text: &str) -> Result<Self, VersionParseError> {
         text.split_once('.')
-            .and_then(|(lineage, update)| Some(Self { lineage: lineage.parse().ok()?, update: update.parse().ok()? }))
+            .and_then(|(lineage, update)| {
+                Some(Self {
+                    lineage: lineage.parse().ok()?,
+                    update: update.parse().ok()?,
+                })
+            })
             .ok_or_else(|| VersionParseError(text.to_owned()))
     }
 }

@@ -4,11 +4,13 @@
 //! text: every id in it is one that an engine saw or sampled.
 
 mod episode;
+pub mod forest;
 mod identity;
 mod outcome;
 mod segment;
 
 pub use episode::{CaptureAudit, Episode, SamplingParams, Timings};
+pub use forest::{CallForest, CallRecord, ConversationId, Ledger, NodeId};
 pub use identity::{EpisodeId, GroupId, PolicyVersion, SessionKey, TokenId, TrialId, VersionParseError};
 pub use outcome::{FinishReason, Outcome};
 pub use segment::{Segment, VersionSpan};

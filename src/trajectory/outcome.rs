@@ -68,6 +68,11 @@ impl Outcome {
             Self::EnvSetupFailed | Self::InfraError | Self::VerifierError | Self::Cancelled => false,
         }
     }
+
+    /// Whether the episode ran out of turns, tokens or time before the agent ended by itself.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Self::Overlong | Self::MaxTurnsReached | Self::Timeout)
+    }
 }
 
 impl std::fmt::Display for Outcome {

@@ -123,7 +123,6 @@ impl Printer {
     }
 
     /// A bar on a terminal, a line now and then elsewhere.
-    #[expect(dead_code, reason = "used by the commands that run a pipeline")]
     pub(crate) fn progress(&self, what: &str, total: Option<u64>) -> Progress {
         self.bars.start(what, total, self.quiet)
     }

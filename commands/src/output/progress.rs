@@ -92,7 +92,6 @@ struct State {
     spoken: Instant,
 }
 
-#[expect(dead_code, reason = "used by the commands that run a pipeline")]
 impl Progress {
     /// Says how far it is and what else is worth knowing: `37 running · 4 failed · reward 0.41`.
     pub(crate) fn set(&self, position: u64, message: impl Into<String>) {

@@ -6,7 +6,16 @@ use crate::{AdamW, Device, Family, Trainer};
 
 fn alone(model: &DecodeModel, tokens: &[u32]) -> SlotLogits {
     let mut cache = model.new_cache();
-    model.forward(&mut [Slot { cache: &mut cache, tokens }], Logits::All).unwrap().remove(0)
+    model
+        .forward(
+            &mut [Slot {
+                cache: &mut cache,
+                tokens,
+            }],
+            Logits::All,
+        )
+        .unwrap()
+        .remove(0)
 }
 
 fn log_prob(logits: &[f32], token: u32) -> f64 {
@@ -21,7 +30,7 @@ fn log_probs_are_the_trainers_and_burns() {
         let model = DecodeModel::new(&weights);
         let rows = rows(6, 37, 22);
         let sequences: Vec<_> = rows.iter().map(OwnedRow::sequence).collect();
-        for device in [Device::Cpu, Device::CpuBurn] {
+        for device in [Device::Cpu, Device::CpuReference] {
             let trainer = Trainer::new(weights.clone(), device, AdamW::default()).unwrap();
             let scores = trainer.log_probs(&sequences, 1.0, 50).unwrap();
             for (row, scores) in rows.iter().zip(&scores) {
@@ -29,7 +38,10 @@ fn log_probs_are_the_trainers_and_burns() {
                 for (p, expected) in scores.logprobs.iter().enumerate() {
                     let at = row.start + p;
                     let found = log_prob(logits.row(at - 1), row.tokens[at]);
-                    assert!((found - f64::from(*expected)).abs() < 1e-4, "{family:?} {device:?}: {found} {expected}");
+                    assert!(
+                        (found - f64::from(*expected)).abs() < 1e-4,
+                        "{family:?} {device:?}: {found} {expected}"
+                    );
                 }
             }
         }
@@ -52,7 +64,10 @@ fn neither_company_nor_cuts_change_a_bit() {
                 let step = 1 + (i + round) % 4;
                 if start < row.tokens.len() {
                     who.push((i, start));
-                    slots.push(Slot { cache, tokens: &row.tokens[start..(start + step).min(row.tokens.len())] });
+                    slots.push(Slot {
+                        cache,
+                        tokens: &row.tokens[start..(start + step).min(row.tokens.len())],
+                    });
                 }
             }
             if slots.is_empty() {
@@ -62,7 +77,11 @@ fn neither_company_nor_cuts_change_a_bit() {
             for ((i, start), found) in who.into_iter().zip(found) {
                 for r in 0..found.rows() {
                     let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                    assert_eq!(bits(found.row(r)), bits(expected[i].row(start + r)), "{family:?} session {i}");
+                    assert_eq!(
+                        bits(found.row(r)),
+                        bits(expected[i].row(start + r)),
+                        "{family:?} session {i}"
+                    );
                 }
             }
         }
@@ -75,13 +94,33 @@ fn a_truncated_cache_continues_as_if_nothing_had_been() {
     let tokens: Vec<u32> = (0..40).map(|i| i * 5 % 37).collect();
     let expected = alone(&model, &tokens);
     let mut cache = model.new_cache();
-    let detour: Vec<u32> = tokens[..20].iter().copied().chain([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]).collect();
-    model.forward(&mut [Slot { cache: &mut cache, tokens: &detour }], Logits::Last).unwrap();
+    let detour: Vec<u32> = tokens[..20]
+        .iter()
+        .copied()
+        .chain([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13])
+        .collect();
+    model
+        .forward(
+            &mut [Slot {
+                cache: &mut cache,
+                tokens: &detour,
+            }],
+            Logits::Last,
+        )
+        .unwrap();
     assert!(cache.bytes() >= 33 * model.config().kv_bytes_per_token());
     cache.truncate(20);
     let mut copy = cache.clone();
     for cache in [&mut cache, &mut copy] {
-        let found = model.forward(&mut [Slot { cache, tokens: &tokens[20..] }], Logits::Last).unwrap();
+        let found = model
+            .forward(
+                &mut [Slot {
+                    cache,
+                    tokens: &tokens[20..],
+                }],
+                Logits::Last,
+            )
+            .unwrap();
         assert_eq!(found[0].last(), expected.last());
         assert_eq!((found[0].rows(), cache.len()), (1, 40));
     }
@@ -93,14 +132,42 @@ fn refusals_leave_the_caches_alone() {
     let other = DecodeModel::new(&weights(config(Family::Qwen2), 23));
     let (mut a, mut b) = (model.new_cache(), model.new_cache());
     let mut refused = |tokens: &[u32]| {
-        let mut slots = [Slot { cache: &mut a, tokens: &[1] }, Slot { cache: &mut b, tokens }];
+        let mut slots = [
+            Slot {
+                cache: &mut a,
+                tokens: &[1],
+            },
+            Slot { cache: &mut b, tokens },
+        ];
         model.forward(&mut slots, Logits::Last).unwrap_err()
     };
     assert_eq!(refused(&[]), DecodeError::Empty { slot: 1 });
-    assert_eq!(refused(&[37]), DecodeError::Token { slot: 1, token: 37, vocab_size: 37 });
-    assert_eq!(refused(&[0; 257]), DecodeError::TooLong { slot: 1, len: 257, max: 256 });
+    assert_eq!(
+        refused(&[37]),
+        DecodeError::Token {
+            slot: 1,
+            token: 37,
+            vocab_size: 37
+        }
+    );
+    assert_eq!(
+        refused(&[0; 257]),
+        DecodeError::TooLong {
+            slot: 1,
+            len: 257,
+            max: 256
+        }
+    );
     assert!(a.is_empty());
     let mut foreign = other.new_cache();
-    let error = model.forward(&mut [Slot { cache: &mut foreign, tokens: &[1] }], Logits::Last).unwrap_err();
+    let error = model
+        .forward(
+            &mut [Slot {
+                cache: &mut foreign,
+                tokens: &[1],
+            }],
+            Logits::Last,
+        )
+        .unwrap_err();
     assert_eq!(error, DecodeError::OtherModel { slot: 0 });
 }

@@ -47,7 +47,10 @@ impl Transposes {
             up: plain(l.up),
             down: plain(l.down),
         });
-        Self { layers: layers.collect(), head: plain(slots.head) }
+        Self {
+            layers: layers.collect(),
+            head: plain(slots.head),
+        }
     }
 }
 
@@ -77,7 +80,14 @@ pub(crate) fn outer(dy: &[f32], x: &[f32], out: usize, width: usize, dweight: &m
         let rows = dy.len() / out;
         s.left.fill_columns(dy, rows, out);
         s.right.fill_plain(x, rows, width, width);
-        multiply((out, width, rows), s.left.left(), s.right.right(), dweight, width, Store::Add);
+        multiply(
+            (out, width, rows),
+            s.left.left(),
+            s.right.right(),
+            dweight,
+            width,
+            Store::Add,
+        );
     }
 }
 
@@ -92,6 +102,7 @@ pub(crate) fn back(dy: &[f32], weight: &Packed, store: Store, dx: &mut Vec<f32>)
 impl Decoder {
     /// Takes `dx`, the gradient of layer `index`'s output, to that of its input, adding the gradients of its weights to
     /// `grads` (by slot). `a` is what the forward pass kept; its gate and up are overwritten.
+    #[expect(clippy::too_many_arguments, reason = "each is a buffer with an owner of its own")]
     pub(crate) fn layer_backward(
         &self,
         index: usize,
@@ -102,7 +113,11 @@ impl Decoder {
         grads: &mut [Vec<f32>],
         s: &mut BackwardScratch,
     ) {
-        let (slots, weights, layer) = (&self.slots.layers[index], &transposes.layers[index], &self.layers[index]);
+        let (slots, weights, layer) = (
+            &self.slots.layers[index],
+            &transposes.layers[index],
+            &self.layers[index],
+        );
         let (d, f) = (self.config.hidden_size, self.config.intermediate_size);
         outer(dx, &a.gated, d, f, &mut grads[slots.down], &mut s.outer);
         back(dx, &weights.down, Store::Replace, &mut s.wide);
@@ -114,7 +129,14 @@ impl Decoder {
         let gain = &mut grads[slots.mlp_norm];
         rms_norm_backward(&s.branch, &a.middle, &layer.mlp_norm, &a.middle_scales, dx, gain);
 
-        outer(dx, &a.attended, d, heads(&self.config).query_width(), &mut grads[slots.output.weight], &mut s.outer);
+        outer(
+            dx,
+            &a.attended,
+            d,
+            heads(&self.config).query_width(),
+            &mut grads[slots.output.weight],
+            &mut s.outer,
+        );
         bias(dx, slots.output, grads);
         back(dx, &weights.output, Store::Replace, &mut s.branch);
         self.attention_backward(rows, a, s);
@@ -160,13 +182,29 @@ impl Decoder {
         let heads = self.heads();
         for (i, &angle) in rows.angles.iter().enumerate() {
             let (cos, sin) = rows.rotary.row(angle);
-            rotate_back(&mut s.dqueries[i * heads.query_width()..][..heads.query_width()], cos, sin);
+            rotate_back(
+                &mut s.dqueries[i * heads.query_width()..][..heads.query_width()],
+                cos,
+                sin,
+            );
             rotate_back(&mut s.dkeys[i * heads.key_width()..][..heads.key_width()], cos, sin);
         }
         let (slots, layer) = (&self.slots.layers[index], &self.layers[index]);
         let norms = [
-            (slots.query_norm, &layer.query_norm, &a.raw_queries, &a.query_scales, &mut s.dqueries),
-            (slots.key_norm, &layer.key_norm, &a.raw_keys, &a.key_scales, &mut s.dkeys),
+            (
+                slots.query_norm,
+                &layer.query_norm,
+                &a.raw_queries,
+                &a.query_scales,
+                &mut s.dqueries,
+            ),
+            (
+                slots.key_norm,
+                &layer.key_norm,
+                &a.raw_keys,
+                &a.key_scales,
+                &mut s.dkeys,
+            ),
         ];
         for (slot, weight, raw, scales, gradient) in norms {
             if let (Some(slot), Some(weight)) = (slot, weight) {
@@ -188,7 +226,13 @@ impl Decoder {
     ) {
         let (d, heads) = (self.config.hidden_size, self.heads());
         let maps = [
-            (slots.query, &weights.query, &s.dqueries, heads.query_width(), Store::Replace),
+            (
+                slots.query,
+                &weights.query,
+                &s.dqueries,
+                heads.query_width(),
+                Store::Replace,
+            ),
             (slots.key, &weights.key, &s.dkeys, heads.key_width(), Store::Add),
             (slots.value, &weights.value, &s.dvalues, heads.key_width(), Store::Add),
         ];

@@ -79,7 +79,13 @@ impl Decoder {
         layer.output.forward(&a.attended, count, rows.parallel, &mut a.branch);
         add(x, &a.branch);
         copy(x, &mut a.middle);
-        norm(&a.middle, &layer.mlp_norm, eps, &mut a.middle_scales, &mut a.middle_normed);
+        norm(
+            &a.middle,
+            &layer.mlp_norm,
+            eps,
+            &mut a.middle_scales,
+            &mut a.middle_normed,
+        );
         layer.gate.forward(&a.middle_normed, count, rows.parallel, &mut a.gate);
         layer.up.forward(&a.middle_normed, count, rows.parallel, &mut a.up);
         a.gated.resize(a.gate.len(), 0.0);
@@ -106,7 +112,11 @@ impl Decoder {
         let heads = self.heads();
         for (i, &angle) in rows.angles.iter().enumerate() {
             let (cos, sin) = rows.rotary.row(angle);
-            rotate(&mut a.queries[i * heads.query_width()..][..heads.query_width()], cos, sin);
+            rotate(
+                &mut a.queries[i * heads.query_width()..][..heads.query_width()],
+                cos,
+                sin,
+            );
             rotate(&mut a.keys[i * heads.key_width()..][..heads.key_width()], cos, sin);
         }
     }
@@ -135,7 +145,9 @@ fn attention(heads: Heads, rows: &Rows<'_>, stores: &mut [&mut KeyValues], a: &m
     } else {
         tasks
             .into_par_iter()
-            .for_each_init(Vec::new, |scores, (queries, store, out, sum)| attend(queries, store, out, sum, scores));
+            .for_each_init(Vec::new, |scores, (queries, store, out, sum)| {
+                attend(queries, store, out, sum, scores);
+            });
     }
 }
 

@@ -39,13 +39,27 @@ pub(crate) struct HeadState {
 impl Decoder {
     /// Log-probs of the picks' targets and entropies of their distributions under `logits / temperature`, from the
     /// body's output `x`.
-    pub(crate) fn score(&self, x: &[f32], picks: &[Pick], temperature: f32, keep: bool, parallel: bool, s: &mut HeadState) {
+    pub(crate) fn score(
+        &self,
+        x: &[f32],
+        picks: &[Pick],
+        temperature: f32,
+        keep: bool,
+        parallel: bool,
+        s: &mut HeadState,
+    ) {
         let (d, vocab) = (self.config.hidden_size, self.config.vocab_size);
         s.hidden.clear();
         for pick in picks {
             s.hidden.extend_from_slice(&x[pick.row * d..][..d]);
         }
-        norm(&s.hidden, &self.final_norm, self.config.rms_norm_eps as f32, &mut s.scales, &mut s.normed);
+        norm(
+            &s.hidden,
+            &self.final_norm,
+            self.config.rms_norm_eps as f32,
+            &mut s.scales,
+            &mut s.normed,
+        );
         for out in [&mut s.logprobs, &mut s.entropies, &mut s.kept] {
             out.clear();
         }
@@ -66,6 +80,7 @@ impl Decoder {
 
     /// Gradient for `x` (overwritten, zero at rows without a pick) and for the head's and the norm's weights (added), of
     /// `Σ dlogprobs·logprob + dentropies·entropy`. Picks are those of the last [`Decoder::score`].
+    #[expect(clippy::too_many_arguments, reason = "each is a buffer with an owner of its own")]
     pub(crate) fn score_backward(
         &self,
         transposes: &Transposes,
@@ -88,7 +103,8 @@ impl Decoder {
                 }
             } else {
                 s.logits.clear();
-                s.logits.extend_from_slice(&s.kept[done * vocab..][..picks.len() * vocab]);
+                s.logits
+                    .extend_from_slice(&s.kept[done * vocab..][..picks.len() * vocab]);
             }
             for (i, (pick, row)) in picks.iter().zip(s.logits.chunks_exact_mut(vocab)).enumerate() {
                 let at = done + i;

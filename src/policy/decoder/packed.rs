@@ -22,7 +22,14 @@ impl Linear {
         let (k, n) = (self.weight.k(), self.weight.n());
         out.resize(rows * n, 0.0);
         let product = if parallel { multiply_parallel } else { multiply };
-        product((rows, n, k), Left::rows(x, k), self.weight.right(), out, n, Store::Replace);
+        product(
+            (rows, n, k),
+            Left::rows(x, k),
+            self.weight.right(),
+            out,
+            n,
+            Store::Replace,
+        );
         if let Some(bias) = &self.bias {
             add_to_rows(out, bias);
         }
@@ -48,6 +55,8 @@ pub(crate) struct Layer {
 pub(crate) struct Decoder {
     pub(crate) config: ModelConfig,
     pub(crate) slots: Slots,
+    /// Floats of each parameter, by slot.
+    pub(crate) sizes: Vec<usize>,
     /// `[vocab, hidden]`, for looking up.
     pub(crate) embedding: Arc<[f32]>,
     pub(crate) layers: Vec<Layer>,
@@ -60,13 +69,20 @@ impl Decoder {
         let config = weights.config().clone();
         let slots = slots(&config);
         let layers = slots.layers.iter().map(|slots| layer(weights, slots)).collect();
-        let head = linear(weights, Projection { weight: slots.head, bias: None });
+        let head = linear(
+            weights,
+            Projection {
+                weight: slots.head,
+                bias: None,
+            },
+        );
         Self {
             embedding: Arc::clone(weights.at(slots.embedding)),
             layers,
             final_norm: Arc::clone(weights.at(slots.final_norm)),
             head,
             slots,
+            sizes: weights.iter().map(|(_, tensor)| tensor.data.len()).collect(),
             config,
         }
     }
@@ -77,12 +93,24 @@ impl Decoder {
 }
 
 pub(crate) fn heads(config: &ModelConfig) -> Heads {
-    Heads { query: config.num_attention_heads, key: config.num_key_value_heads, dim: config.head_dim }
+    Heads {
+        query: config.num_attention_heads,
+        key: config.num_key_value_heads,
+        dim: config.head_dim,
+    }
 }
 
 fn layer(weights: &Weights, slots: &LayerSlots) -> Layer {
     let gain = |slot: usize| Arc::clone(weights.at(slot));
-    let matrix = |slot: usize| linear(weights, Projection { weight: slot, bias: None });
+    let matrix = |slot: usize| {
+        linear(
+            weights,
+            Projection {
+                weight: slot,
+                bias: None,
+            },
+        )
+    };
     Layer {
         attention_norm: gain(slots.attention_norm),
         query: linear(weights, slots.query),
@@ -117,8 +145,9 @@ pub(crate) struct Rotary {
 impl Rotary {
     pub(crate) fn new(config: &ModelConfig, positions: impl Iterator<Item = usize>) -> Self {
         let half = config.head_dim / 2;
-        let frequencies: Vec<f64> =
-            (0..half).map(|i| config.rope_theta.powf(-((2 * i) as f64) / config.head_dim as f64)).collect();
+        let frequencies: Vec<f64> = (0..half)
+            .map(|i| config.rope_theta.powf(-((2 * i) as f64) / config.head_dim as f64))
+            .collect();
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for position in positions {
             for frequency in &frequencies {

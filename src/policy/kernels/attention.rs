@@ -54,7 +54,12 @@ pub(crate) struct KeyValues {
 
 impl KeyValues {
     pub(crate) fn new(heads: Heads) -> Self {
-        Self { heads, keys: Vec::new(), values: Vec::new(), len: 0 }
+        Self {
+            heads,
+            keys: Vec::new(),
+            values: Vec::new(),
+            len: 0,
+        }
     }
 
     pub(crate) fn heads(&self) -> Heads {
@@ -105,7 +110,11 @@ impl KeyValues {
 
     /// Keys of one head, transposed: `[dim, positions]`.
     pub(crate) fn keys_of(&self, head: usize) -> Right<'_> {
-        Right { data: &self.keys[head * self.heads.dim * LANES..], panel_stride: self.panel(), k_stride: LANES }
+        Right {
+            data: &self.keys[head * self.heads.dim * LANES..],
+            panel_stride: self.panel(),
+            k_stride: LANES,
+        }
     }
 
     /// Values of one head: `[positions, dim]`.
@@ -117,13 +126,7 @@ impl KeyValues {
 
 /// Attention of the last `queries.len() / (heads · dim)` positions of `store` over it; `queries` and `out` are
 /// `[positions, query heads · dim]`. `log_sums` keeps each softmax's `log Σ exp` as `[query head][position]`.
-pub(crate) fn attend(
-    queries: &[f32],
-    store: &KeyValues,
-    out: &mut [f32],
-    log_sums: &mut [f32],
-    scores: &mut Vec<f32>,
-) {
+pub(crate) fn attend(queries: &[f32], store: &KeyValues, out: &mut [f32], log_sums: &mut [f32], scores: &mut Vec<f32>) {
     let heads = store.heads;
     let width = heads.query_width();
     let rows = queries.len() / width;
@@ -137,12 +140,26 @@ pub(crate) fn attend(
             scores.resize(scores.len().max(block * stride), 0.0);
             let at = first * width + head * heads.dim;
             let queries = Left::rows(&queries[at..], width);
-            multiply((block, stride, heads.dim), queries, keys, scores, stride, Store::Replace);
+            multiply(
+                (block, stride, heads.dim),
+                queries,
+                keys,
+                scores,
+                stride,
+                Store::Replace,
+            );
             for (i, row) in scores.chunks_exact_mut(stride).take(block).enumerate() {
                 log_sums[head * rows + first + i] = softmax(row, start + first + i + 1, heads.scale());
             }
             let weights = Left::rows(scores, stride);
-            multiply((block, heads.dim, seen), weights, values, &mut out[at..], width, Store::Replace);
+            multiply(
+                (block, heads.dim, seen),
+                weights,
+                values,
+                &mut out[at..],
+                width,
+                Store::Replace,
+            );
         }
     }
 }

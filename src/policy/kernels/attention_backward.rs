@@ -1,7 +1,7 @@
 //! Derivative of causal grouped-query attention over one whole sequence.
 //!
 //! The probabilities are computed again from the kept `log Σ exp` of each row, block by block, so that memory stays
-//! linear in the sequence (the recomputation of FlashAttention, Dao et al. 2022, on a CPU's tiles).
+//! linear in the sequence (the recomputation of `FlashAttention`, Dao et al. 2022, on a CPU's tiles).
 
 use super::attention::{Heads, QUERY_BLOCK};
 use super::gemm::{LANES, Left, Right, Store, multiply};
@@ -52,8 +52,12 @@ pub(crate) fn attend_backward(
     let group = heads.query / heads.key;
     for key_head in 0..heads.key {
         let at = key_head * dim;
-        scratch.keys_transposed.fill_transposed(&kept.keys[at..], rows, dim, key_width);
-        scratch.values_transposed.fill_transposed(&kept.values[at..], rows, dim, key_width);
+        scratch
+            .keys_transposed
+            .fill_transposed(&kept.keys[at..], rows, dim, key_width);
+        scratch
+            .values_transposed
+            .fill_transposed(&kept.values[at..], rows, dim, key_width);
         copy_head(kept.keys, key_width, at, dim, padded, &mut scratch.keys);
         for sums in [&mut scratch.dkeys, &mut scratch.dvalues] {
             sums.clear();
@@ -62,7 +66,10 @@ pub(crate) fn attend_backward(
         for head in key_head * group..(key_head + 1) * group {
             query_head(heads, head, kept, dout, grads.queries, scratch);
         }
-        for (sums, target) in [(&scratch.dkeys, &mut *grads.keys), (&scratch.dvalues, &mut *grads.values)] {
+        for (sums, target) in [
+            (&scratch.dkeys, &mut *grads.keys),
+            (&scratch.dvalues, &mut *grads.values),
+        ] {
             for (from, to) in sums.chunks_exact(padded).zip(target.chunks_exact_mut(key_width)) {
                 to[at..at + dim].copy_from_slice(&from[..dim]);
             }
@@ -95,10 +102,27 @@ fn query_head(
         let upstream = &s.upstream[first * padded..];
         let shape = (block, seen, dim);
         let keys = s.keys_transposed.right();
-        multiply(shape, Left::rows(queries, padded), keys, &mut s.probabilities, stride, Store::Replace);
+        multiply(
+            shape,
+            Left::rows(queries, padded),
+            keys,
+            &mut s.probabilities,
+            stride,
+            Store::Replace,
+        );
         let values = s.values_transposed.right();
-        multiply(shape, Left::rows(upstream, padded), values, &mut s.dscores, stride, Store::Replace);
-        let pairs = s.probabilities.chunks_exact_mut(stride).zip(s.dscores.chunks_exact_mut(stride));
+        multiply(
+            shape,
+            Left::rows(upstream, padded),
+            values,
+            &mut s.dscores,
+            stride,
+            Store::Replace,
+        );
+        let pairs = s
+            .probabilities
+            .chunks_exact_mut(stride)
+            .zip(s.dscores.chunks_exact_mut(stride));
         for (i, (p, dp)) in pairs.take(block).enumerate() {
             let row = first + i;
             softmax_again(p, row + 1, heads.scale(), kept.log_sums[head * rows + row]);
@@ -109,11 +133,35 @@ fn query_head(
         }
         let keys = Right::rows(&s.keys, padded);
         let to = &mut dqueries[first * width + at..];
-        multiply((block, dim, seen), Left::rows(&s.dscores, stride), keys, to, width, Store::Replace);
+        multiply(
+            (block, dim, seen),
+            Left::rows(&s.dscores, stride),
+            keys,
+            to,
+            width,
+            Store::Replace,
+        );
         let shape = (seen, padded, block);
-        let (dscores, p) = (Left::columns(&s.dscores, stride), Left::columns(&s.probabilities, stride));
-        multiply(shape, dscores, Right::rows(queries, padded), &mut s.dkeys, padded, Store::Add);
-        multiply(shape, p, Right::rows(upstream, padded), &mut s.dvalues, padded, Store::Add);
+        let (dscores, p) = (
+            Left::columns(&s.dscores, stride),
+            Left::columns(&s.probabilities, stride),
+        );
+        multiply(
+            shape,
+            dscores,
+            Right::rows(queries, padded),
+            &mut s.dkeys,
+            padded,
+            Store::Add,
+        );
+        multiply(
+            shape,
+            p,
+            Right::rows(upstream, padded),
+            &mut s.dvalues,
+            padded,
+            Store::Add,
+        );
     }
 }
 

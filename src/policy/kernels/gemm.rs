@@ -3,7 +3,14 @@
 //! Every output element is reduced over `k` in ascending order by one accumulator, whatever the shape of the
 //! call: a row's result does not depend on which rows are computed beside it, so a batch gives bit for bit what
 //! each of its rows gives alone. This file knows nothing of models; it must not allocate.
-#![expect(unsafe_code, reason = "register tiles over raw pointers; every entry point checks its bounds first")]
+#![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
+    unsafe_code,
+    reason = "register tiles over raw pointers; every entry point checks its bounds first"
+)]
 
 use super::simd::{Level, Portable, Simd, level};
 
@@ -31,12 +38,22 @@ pub(crate) struct Left<'a> {
 impl<'a> Left<'a> {
     /// Row-major rows, `stride` floats apart.
     pub(crate) fn rows(data: &'a [f32], stride: usize) -> Self {
-        Self { data, tile_stride: stride, row_stride: stride, k_stride: 1 }
+        Self {
+            data,
+            tile_stride: stride,
+            row_stride: stride,
+            k_stride: 1,
+        }
     }
 
     /// The transpose of a row-major matrix: row r of the product's left side is column r of `data`.
     pub(crate) fn columns(data: &'a [f32], stride: usize) -> Self {
-        Self { data, tile_stride: 1, row_stride: 1, k_stride: stride }
+        Self {
+            data,
+            tile_stride: 1,
+            row_stride: 1,
+            k_stride: stride,
+        }
     }
 }
 
@@ -52,7 +69,11 @@ pub(crate) struct Right<'a> {
 impl<'a> Right<'a> {
     /// Row-major `[k, n]` with `stride` floats from row to row, a multiple of 16 not below `n`.
     pub(crate) fn rows(data: &'a [f32], stride: usize) -> Self {
-        Self { data, panel_stride: LANES, k_stride: stride }
+        Self {
+            data,
+            panel_stride: LANES,
+            k_stride: stride,
+        }
     }
 }
 
@@ -110,8 +131,12 @@ pub(crate) fn multiply_parallel(
     store: Store,
 ) {
     let panels = n.div_ceil(LANES);
-    let threads = rayon::current_num_threads().min(m * n * k / PARALLEL_WORK + 1).min(panels.div_ceil(PANEL_GROUP));
-    let Some(call) = checked((m, n, k), left, right, out, out_stride, store) else { return };
+    let threads = rayon::current_num_threads()
+        .min(m * n * k / PARALLEL_WORK + 1)
+        .min(panels.div_ceil(PANEL_GROUP));
+    let Some(call) = checked((m, n, k), left, right, out, out_stride, store) else {
+        return;
+    };
     if threads <= 1 {
         // SAFETY: checked.
         return unsafe { run(&call, 0, panels) };
@@ -141,7 +166,10 @@ fn checked(
     if k > 0 {
         let tile = (m - 1) / TILE_ROWS * TILE_ROWS;
         let last = tile * left.tile_stride + (m - 1 - tile) * left.row_stride + (k - 1) * left.k_stride;
-        assert!(left.row_stride <= left.tile_stride && last < left.data.len(), "left operand too short");
+        assert!(
+            left.row_stride <= left.tile_stride && last < left.data.len(),
+            "left operand too short"
+        );
         let last = (n.div_ceil(LANES) - 1) * right.panel_stride + (k - 1) * right.k_stride + LANES;
         assert!(last <= right.data.len(), "right operand too short");
     }

@@ -62,7 +62,11 @@ impl Packed {
     }
 
     pub(crate) fn right(&self) -> Right<'_> {
-        Right { data: &self.data, panel_stride: self.k * LANES, k_stride: LANES }
+        Right {
+            data: &self.data,
+            panel_stride: self.k * LANES,
+            k_stride: LANES,
+        }
     }
 
     /// Rows of the right-hand side: the length of the reduction.
@@ -74,7 +78,6 @@ impl Packed {
     pub(crate) fn n(&self) -> usize {
         self.n
     }
-
 }
 
 /// The transpose of a row-major `[k, m]` block as tiles of `[k][6]`, so that the kernel reads it in one stream.
@@ -97,6 +100,11 @@ impl PackedLeft {
     }
 
     pub(crate) fn left(&self) -> Left<'_> {
-        Left { data: &self.data, tile_stride: self.k, row_stride: 1, k_stride: TILE_ROWS }
+        Left {
+            data: &self.data,
+            tile_stride: self.k,
+            row_stride: 1,
+            k_stride: TILE_ROWS,
+        }
     }
 }

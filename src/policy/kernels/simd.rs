@@ -2,7 +2,14 @@
 //!
 //! x86-64 with AVX2 and FMA has a path of its own; every other machine takes the portable one, which the compiler
 //! vectorises for the target's baseline (NEON on aarch64).
-#![expect(unsafe_code, reason = "vector loads and stores through pointers whose bounds the callers have checked")]
+#![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
+    unsafe_code,
+    reason = "vector loads and stores through pointers whose bounds the callers have checked"
+)]
 
 /// Instruction set to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +104,11 @@ impl Simd for Portable {
     unsafe fn multiply_add(a: Self, b: Self, c: Self) -> Self {
         Self(std::array::from_fn(|i| {
             // Without a fused instruction in the baseline, `mul_add` would be a library call.
-            if cfg!(target_arch = "aarch64") { a.0[i].mul_add(b.0[i], c.0[i]) } else { a.0[i] * b.0[i] + c.0[i] }
+            if cfg!(target_arch = "aarch64") {
+                a.0[i].mul_add(b.0[i], c.0[i])
+            } else {
+                a.0[i] * b.0[i] + c.0[i]
+            }
         }))
     }
 }

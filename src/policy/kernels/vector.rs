@@ -1,6 +1,13 @@
 //! Element-wise pieces of the decoder and their derivatives, on plain rows: RMS norm, rotary embedding, SwiGLU,
 //! softmax. Sums run over sixteen lanes in a fixed order, so a row's result never depends on its neighbours.
-#![expect(unsafe_code, reason = "calls functions compiled for a vector unit that was detected at run time")]
+#![expect(
+    clippy::inline_always,
+    reason = "these bodies must be compiled inside the caller's target features"
+)]
+#![expect(
+    unsafe_code,
+    reason = "calls functions compiled for a vector unit that was detected at run time"
+)]
 
 use super::simd::vectorised;
 
@@ -41,7 +48,10 @@ fn max_body(row: &[f32]) -> f32 {
             lanes[i] = if chunk[i] > lanes[i] { chunk[i] } else { lanes[i] };
         }
     }
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max })
+    lanes
+        .iter()
+        .chain(rest)
+        .fold(f32::NEG_INFINITY, |max, x| if *x > max { *x } else { max })
 }
 
 /// e^x to about one unit in the last place of f32 (Cephes' reduction and polynomial); below −87 it flushes to e^−87.

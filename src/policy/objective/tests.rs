@@ -1,4 +1,5 @@
 //! Numbers worked out by hand for each loss and each KL estimator.
+#![expect(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use super::*;
 
@@ -20,9 +21,20 @@ fn one(case: &Case, loss: PolicyLoss, kl: Option<(KlEstimator, f32)>, reference:
         ref_logprobs: Some(&[reference]),
     };
     let kl = kl.map(|(estimator, coefficient)| KlTerm { estimator, coefficient });
-    let objective = Objective { loss, kl, entropy_coeff: 0.0, temperature: 1.0 };
+    let objective = Objective {
+        loss,
+        kl,
+        entropy_coeff: 0.0,
+        temperature: 1.0,
+    };
     let (mut slopes, mut entropies) = (Vec::new(), Vec::new());
-    let stats = evaluate(&row, &[0], (&[case.logprob], &[0.7]), &objective, (&mut slopes, &mut entropies));
+    let stats = evaluate(
+        &row,
+        &[0],
+        (&[case.logprob], &[0.7]),
+        &objective,
+        (&mut slopes, &mut entropies),
+    );
     (stats.loss, slopes[0], stats)
 }
 
@@ -30,46 +42,112 @@ fn near(a: f64, b: f64) {
     assert!((a - b).abs() < 1e-5, "{a} is not {b}");
 }
 
-const GRPO: PolicyLoss = PolicyLoss::Clipped { low: 0.2, high: 0.28, dual: Some(3.0) };
+const GRPO: PolicyLoss = PolicyLoss::Clipped {
+    low: 0.2,
+    high: 0.28,
+    dual: Some(3.0),
+};
 
 #[test]
 fn clipped_surrogate() {
     // r = 1: −A, slope −A.
-    let (value, slope, stats) = one(&Case { logprob: -1.0, old: -1.0, advantage: 2.0 }, GRPO, None, 0.0);
+    let (value, slope, stats) = one(
+        &Case {
+            logprob: -1.0,
+            old: -1.0,
+            advantage: 2.0,
+        },
+        GRPO,
+        None,
+        0.0,
+    );
     near(value, -2.0);
     near(f64::from(slope), -2.0);
     assert_eq!((stats.clipped, stats.tokens), (0.0, 1.0));
     // r = e^0.5 = 1.648721, A = 1: clipped at 1.28, no slope.
-    let (value, slope, stats) = one(&Case { logprob: -0.5, old: -1.0, advantage: 1.0 }, GRPO, None, 0.0);
+    let (value, slope, stats) = one(
+        &Case {
+            logprob: -0.5,
+            old: -1.0,
+            advantage: 1.0,
+        },
+        GRPO,
+        None,
+        0.0,
+    );
     near(value, -1.28);
     near(f64::from(slope), 0.0);
     assert_eq!(stats.clipped, 1.0);
     near(stats.neg_log_ratio, -0.5);
     near(stats.ratio_sum, 1.648_721);
     // The same ratio with A = −1: the plain term is the greater one.
-    let (value, slope, stats) = one(&Case { logprob: -0.5, old: -1.0, advantage: -1.0 }, GRPO, None, 0.0);
+    let (value, slope, stats) = one(
+        &Case {
+            logprob: -0.5,
+            old: -1.0,
+            advantage: -1.0,
+        },
+        GRPO,
+        None,
+        0.0,
+    );
     near(value, 1.648_721);
     near(f64::from(slope), 1.648_721);
     assert_eq!((stats.clipped, stats.clipped_lower), (0.0, 0.0));
     // r = e^−0.5 = 0.606531, A = −1: clipped at 0.8.
-    let (value, slope, _) = one(&Case { logprob: -1.5, old: -1.0, advantage: -1.0 }, GRPO, None, 0.0);
+    let (value, slope, _) = one(
+        &Case {
+            logprob: -1.5,
+            old: -1.0,
+            advantage: -1.0,
+        },
+        GRPO,
+        None,
+        0.0,
+    );
     near(value, 0.8);
     near(f64::from(slope), 0.0);
     // r = e^2 = 7.389, A = −1: dual clip at 3.
-    let (value, slope, stats) = one(&Case { logprob: -1.0, old: -3.0, advantage: -1.0 }, GRPO, None, 0.0);
+    let (value, slope, stats) = one(
+        &Case {
+            logprob: -1.0,
+            old: -3.0,
+            advantage: -1.0,
+        },
+        GRPO,
+        None,
+        0.0,
+    );
     near(value, 3.0);
     near(f64::from(slope), 0.0);
     assert_eq!(stats.clipped_lower, 1.0);
     // d = 25 is bounded to 20, and gives no slope any more.
-    let single = PolicyLoss::Clipped { low: 0.2, high: 0.28, dual: None };
-    let (value, slope, _) = one(&Case { logprob: 0.0, old: -25.0, advantage: -1.0 }, single, None, 0.0);
+    let single = PolicyLoss::Clipped {
+        low: 0.2,
+        high: 0.28,
+        dual: None,
+    };
+    let (value, slope, _) = one(
+        &Case {
+            logprob: 0.0,
+            old: -25.0,
+            advantage: -1.0,
+        },
+        single,
+        None,
+        0.0,
+    );
     assert!((value / 20f64.exp() - 1.0).abs() < 1e-6);
     near(f64::from(slope), 0.0);
 }
 
 #[test]
 fn reinforce_cispo_and_sft() {
-    let case = Case { logprob: -0.5, old: -1.0, advantage: 2.0 };
+    let case = Case {
+        logprob: -0.5,
+        old: -1.0,
+        advantage: 2.0,
+    };
     let (value, slope, _) = one(&case, PolicyLoss::Reinforce, None, 0.0);
     near(value, 1.0);
     near(f64::from(slope), -2.0);
@@ -85,10 +163,16 @@ fn reinforce_cispo_and_sft() {
 #[test]
 fn kl_estimators() {
     // logp − ref = 0.5: k1 0.5, k2 0.125, k3 e^−0.5 + 0.5 − 1 = 0.106531.
-    let case = Case { logprob: -1.0, old: -1.0, advantage: 0.0 };
-    for (estimator, value, slope) in
-        [(KlEstimator::K1, 0.5, 1.0), (KlEstimator::K2, 0.125, 0.5), (KlEstimator::K3, 0.106_531, 0.393_469)]
-    {
+    let case = Case {
+        logprob: -1.0,
+        old: -1.0,
+        advantage: 0.0,
+    };
+    for (estimator, value, slope) in [
+        (KlEstimator::K1, 0.5, 1.0),
+        (KlEstimator::K2, 0.125, 0.5),
+        (KlEstimator::K3, 0.106_531, 0.393_469),
+    ] {
         let (loss, found, stats) = one(&case, GRPO, Some((estimator, 0.1)), -1.5);
         near(stats.kl, value);
         near(stats.kl_loss, value);
@@ -123,7 +207,9 @@ fn gspo_uses_one_ratio_a_row() {
     // s = (0.1 + 0.3)/2 = 0.2, r = 1.221403 for both tokens.
     let stats = evaluate(&row, &[0, 2], scores, &objective(0.5), (&mut slopes, &mut entropies));
     near(stats.loss, -1.221_403);
-    slopes.iter().for_each(|slope| near(f64::from(*slope), -0.610_701));
+    for slope in &slopes {
+        near(f64::from(*slope), -0.610_701);
+    }
     near(stats.ratio_sum, 2.442_806);
     slopes.clear();
     let stats = evaluate(&row, &[0, 2], scores, &objective(0.1), (&mut slopes, &mut entropies));
@@ -142,7 +228,12 @@ fn the_entropy_bonus_lowers_the_loss() {
         coefficients: &[0.5],
         ref_logprobs: None,
     };
-    let objective = Objective { loss: PolicyLoss::Sft, kl: None, entropy_coeff: 0.2, temperature: 1.0 };
+    let objective = Objective {
+        loss: PolicyLoss::Sft,
+        kl: None,
+        entropy_coeff: 0.2,
+        temperature: 1.0,
+    };
     let (mut slopes, mut entropies) = (Vec::new(), Vec::new());
     let stats = evaluate(&row, &[0], (&[-1.0], &[0.7]), &objective, (&mut slopes, &mut entropies));
     near(stats.loss, 0.5 * (1.0 - 0.2 * 0.7));

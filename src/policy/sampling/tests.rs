@@ -26,7 +26,10 @@ fn log_softmax(temperature: f32, token: usize) -> f64 {
 
 #[test]
 fn greedy_takes_the_best_and_the_first_of_equals() {
-    let mut greedy = sampler(Sampling { temperature: 0.0, ..Sampling::default() });
+    let mut greedy = sampler(Sampling {
+        temperature: 0.0,
+        ..Sampling::default()
+    });
     let drawn = greedy.sample(&LOGITS);
     assert_eq!(drawn.token, 1);
     assert!((f64::from(drawn.logprob) - log_softmax(1.0, 1)).abs() < 1e-6);
@@ -36,7 +39,10 @@ fn greedy_takes_the_best_and_the_first_of_equals() {
 #[test]
 fn frequencies_and_log_probs_are_the_distributions() {
     let temperature = 0.7;
-    let mut sampler = sampler(Sampling { temperature, ..Sampling::default() });
+    let mut sampler = sampler(Sampling {
+        temperature,
+        ..Sampling::default()
+    });
     let mut counts = [0f64; 5];
     for _ in 0..20_000 {
         let drawn = sampler.sample(&LOGITS);
@@ -45,7 +51,10 @@ fn frequencies_and_log_probs_are_the_distributions() {
         assert!((f64::from(drawn.raw_logprob) - log_softmax(1.0, drawn.token as usize)).abs() < 1e-5);
     }
     for (token, count) in counts.iter().enumerate() {
-        assert!((count / 20_000.0 - log_softmax(temperature, token).exp()).abs() < 0.01, "{counts:?}");
+        assert!(
+            (count / 20_000.0 - log_softmax(temperature, token).exp()).abs() < 0.01,
+            "{counts:?}"
+        );
     }
 }
 
@@ -64,7 +73,10 @@ fn cuts_keep_what_they_should() {
 
 #[test]
 fn the_log_prob_is_over_what_was_kept() {
-    let mut sampler = sampler(Sampling { top_k: 2, ..Sampling::default() });
+    let mut sampler = sampler(Sampling {
+        top_k: 2,
+        ..Sampling::default()
+    });
     for _ in 0..50 {
         let drawn = sampler.sample(&LOGITS);
         let expected = f64::from(LOGITS[drawn.token as usize]) - (3f64.exp() + 2f64.exp()).ln();
@@ -86,8 +98,20 @@ fn the_seed_decides() {
 fn parameters_out_of_range_are_named() {
     let refused = |sampling| Sampler::new(sampling, 0).unwrap_err().name;
     let base = Sampling::default();
-    assert_eq!(refused(Sampling { temperature: -1.0, ..base }), "temperature");
-    assert_eq!(refused(Sampling { temperature: f32::NAN, ..base }), "temperature");
+    assert_eq!(
+        refused(Sampling {
+            temperature: -1.0,
+            ..base
+        }),
+        "temperature"
+    );
+    assert_eq!(
+        refused(Sampling {
+            temperature: f32::NAN,
+            ..base
+        }),
+        "temperature"
+    );
     assert_eq!(refused(Sampling { top_p: 0.0, ..base }), "top_p");
     assert_eq!(refused(Sampling { min_p: 1.5, ..base }), "min_p");
 }

@@ -1,12 +1,15 @@
-//! Gradients on the CPU by the fused kernels: data-parallel over rows, one hand-written backward pass per share.
+//! Gradients on the CPU: burn's tensors and autodiff over fused operations with hand-written backward passes.
 //!
-//! Rows are laid side by side without padding. Each worker keeps its own activations and its own gradient, added up
-//! in a fixed order, so that a repeat gives the same bits.
+//! Data-parallel over rows: each worker builds its own graph over its share of a micro-batch, rows side by side without
+//! padding, and keeps its own sum of gradients. Sums are merged in a fixed order, so that a repeat gives the same bits.
 
+mod ops;
+mod pass;
 mod worker;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::Gradients;
@@ -16,14 +19,41 @@ use crate::kernels::vector::add;
 use crate::objective::{LossStats, Objective};
 use crate::row::{LogProbs, Row, Sequence};
 use crate::weights::Weights;
+use ops::{Inner, Leaf};
 use worker::Worker;
 
 /// Floats that the workers' gradients may take together.
 const GRADIENT_FLOATS: usize = 1 << 30;
 
+/// One version of the weights: burn's parameter tensors, and the same numbers packed for the kernels.
+pub(super) struct Version {
+    parameters: Vec<Tensor<Inner, 1>>,
+    decoder: Arc<Decoder>,
+    transposes: Arc<Transposes>,
+}
+
+impl Version {
+    fn new(weights: &Weights) -> Self {
+        let upload =
+            |data: &[f32]| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), &burn_flex::FlexDevice);
+        Self {
+            parameters: weights.iter().map(|(_, tensor)| upload(&tensor.data)).collect(),
+            decoder: Arc::new(Decoder::new(weights)),
+            transposes: Arc::new(Transposes::new(weights)),
+        }
+    }
+
+    /// Leaves of a new graph, by slot.
+    fn leaves(&self) -> Vec<Leaf> {
+        self.parameters
+            .iter()
+            .map(|p| Tensor::from_inner(p.clone()).require_grad())
+            .collect()
+    }
+}
+
 pub(super) struct Fused {
-    decoder: Decoder,
-    transposes: Transposes,
+    version: Version,
     workers: Vec<Worker>,
     /// Workers of passes without gradient, kept for their buffers.
     idle: Mutex<Vec<Worker>>,
@@ -32,8 +62,7 @@ pub(super) struct Fused {
 impl Fused {
     pub(super) fn new(weights: &Weights) -> Self {
         Self {
-            decoder: Decoder::new(weights),
-            transposes: Transposes::new(weights),
+            version: Version::new(weights),
             workers: Vec::new(),
             idle: Mutex::default(),
         }
@@ -41,7 +70,7 @@ impl Fused {
 
     /// Shares of near-equal work, longest rows first; each share lists rows in ascending order.
     fn shares(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
-        let config = &self.decoder.config;
+        let config = &self.version.decoder.config;
         let parameters = config.parameter_count();
         let attention = 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim;
         let cost = |row: usize| lengths[row] * (parameters + attention * lengths[row]);
@@ -66,13 +95,11 @@ impl Fused {
 
 impl Gradients for Fused {
     fn set_weights(&mut self, weights: &Weights) {
-        self.decoder = Decoder::new(weights);
-        self.transposes = Transposes::new(weights);
+        self.version = Version::new(weights);
     }
 
     fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs> {
-        let threads = rayon::current_num_threads();
-        let budget = (micro_batch_tokens / threads).max(1);
+        let budget = (micro_batch_tokens / rayon::current_num_threads()).max(1);
         let mut jobs: Vec<&[Sequence<'_>]> = Vec::new();
         let (mut first, mut tokens) = (0, 0);
         for (i, sequence) in sequences.iter().enumerate() {
@@ -88,7 +115,7 @@ impl Gradients for Fused {
         let score = |job: &&[Sequence<'_>]| {
             let worker = idle().pop();
             let mut worker = worker.unwrap_or_default();
-            let scores = worker.log_probs(&self.decoder, job, temperature, parallel);
+            let scores = worker.log_probs(&self.version.decoder, job, temperature, parallel);
             idle().push(worker);
             scores
         };
@@ -101,10 +128,10 @@ impl Gradients for Fused {
         if self.workers.len() < shares.len() {
             self.workers.resize_with(shares.len(), Worker::default);
         }
-        let (decoder, transposes, parallel) = (&self.decoder, &self.transposes, shares.len() == 1);
+        let (version, parallel) = (&self.version, shares.len() == 1);
         let work = self.workers.par_iter_mut().zip(&shares).map(|(worker, share)| {
             let rows: Vec<Row<'_>> = share.iter().map(|i| rows[*i]).collect();
-            worker.accumulate(decoder, transposes, &rows, objective, parallel)
+            worker.accumulate(version, &rows, objective, parallel)
         });
         let stats: Vec<Vec<LossStats>> = work.collect();
         let mut by_row = vec![LossStats::default(); rows.len()];
@@ -115,16 +142,18 @@ impl Gradients for Fused {
         }
         // Row by row, so that the sums do not depend on the shares.
         let mut sum = LossStats::default();
-        by_row.iter().for_each(|stats| sum.merge(stats));
+        for stats in &by_row {
+            sum.merge(stats);
+        }
         sum
     }
 
     fn take(&mut self) -> Vec<Vec<f32>> {
-        let zeros: Vec<Vec<f32>> = self.decoder.zeros();
         let mut parts: Vec<Vec<Vec<f32>>> = self.workers.iter_mut().map(Worker::take).collect();
         parts.retain(|part| !part.is_empty());
         let mut parts = parts.into_iter();
-        let mut sum = parts.next().unwrap_or(zeros);
+        let zeros = || self.version.parameters.iter().map(|p| vec![0.0; p.dims()[0]]).collect();
+        let mut sum = parts.next().unwrap_or_else(zeros);
         for part in parts {
             sum.par_iter_mut().zip(part).for_each(|(sum, part)| add(sum, &part));
         }

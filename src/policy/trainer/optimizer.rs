@@ -21,7 +21,12 @@ pub struct AdamW {
 
 impl Default for AdamW {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+        Self {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+        }
     }
 }
 
@@ -34,15 +39,21 @@ pub(super) struct Moments {
 
 /// Global L2 norm, summed in the tensors' order.
 pub(super) fn global_norm(gradients: &[Vec<f32>]) -> f64 {
-    let squares: Vec<f64> =
-        gradients.par_iter().map(|g| g.chunks(4096).map(|c| f64::from(dot(c, c))).sum()).collect();
+    let squares: Vec<f64> = gradients
+        .par_iter()
+        .map(|g| g.chunks(4096).map(|c| f64::from(dot(c, c))).sum())
+        .collect();
     squares.iter().sum::<f64>().sqrt()
 }
 
 impl Moments {
     pub(super) fn new(weights: &Weights) -> Self {
         let zeros = || weights.iter().map(|(_, t)| vec![0.0; t.data.len()]).collect();
-        Self { first: zeros(), second: zeros(), steps: 0 }
+        Self {
+            first: zeros(),
+            second: zeros(),
+            steps: 0,
+        }
     }
 
     pub(super) fn steps(&self) -> u64 {
@@ -67,7 +78,12 @@ impl Moments {
             decay: (1.0 - lr * o.weight_decay) as f32,
             rate: (lr / (1.0 - o.beta1.powf(t))) as f32,
         };
-        let tensors: Vec<_> = weights.slots_mut().zip(gradients).zip(&mut self.first).zip(&mut self.second).collect();
+        let tensors: Vec<_> = weights
+            .slots_mut()
+            .zip(gradients)
+            .zip(&mut self.first)
+            .zip(&mut self.second)
+            .collect();
         tensors.into_par_iter().for_each(|(((p, g), m), v)| {
             // Copies the tensor only where a snapshot still holds it.
             adamw(Arc::make_mut(p), g, m, v, constants);
@@ -77,28 +93,50 @@ impl Moments {
     pub(super) fn save(&self, file: &Path, weights: &Weights) -> Result<(), TrainerError> {
         let named = |prefix: &'static str, moments: &[Vec<f32>]| {
             let tensors = weights.iter().zip(moments);
-            tensors.map(|((name, t), m)| (format!("{prefix}.{name}"), t.shape.clone(), m.clone())).collect::<Vec<_>>()
+            tensors
+                .map(|((name, t), m)| (format!("{prefix}.{name}"), t.shape.clone(), m.clone()))
+                .collect::<Vec<_>>()
         };
         let tensors = [named("exp_avg", &self.first), named("exp_avg_sq", &self.second)].concat();
-        let views: Vec<_> = tensors.iter().map(|(n, s, d)| (n.clone(), s.as_slice(), d.as_slice())).collect();
+        let views: Vec<_> = tensors
+            .iter()
+            .map(|(n, s, d)| (n.clone(), s.as_slice(), d.as_slice()))
+            .collect();
         let step = self.steps.to_string();
-        Ok(write_tensors(file, &views, StoredType::F32, &[("format", "pt"), ("step", &step)])?)
+        Ok(write_tensors(
+            file,
+            &views,
+            StoredType::F32,
+            &[("format", "pt"), ("step", &step)],
+        )?)
     }
 
     pub(super) fn load(file: &Path, weights: &Weights) -> Result<Self, TrainerError> {
-        let wrong = |problem: String| TrainerError::OptimizerState { path: file.to_owned(), problem };
+        let wrong = |problem: String| TrainerError::OptimizerState {
+            path: file.to_owned(),
+            problem,
+        };
         let mut tensors = BTreeMap::new();
         let metadata = load_tensors(file, &mut tensors)?;
-        let step = metadata.get("step").ok_or_else(|| wrong("no `step` in its metadata".to_owned()))?;
-        let steps = step.parse().map_err(|_| wrong(format!("`step` is `{step}`, not a whole number")))?;
+        let step = metadata
+            .get("step")
+            .ok_or_else(|| wrong("no `step` in its metadata".to_owned()))?;
+        let steps = step
+            .parse()
+            .map_err(|_| wrong(format!("`step` is `{step}`, not a whole number")))?;
         let mut take = |prefix: &str| {
             let wanted = weights.iter().map(|(name, t)| {
                 let key = format!("{prefix}.{name}");
-                let found: HostTensor = tensors.remove(&key).ok_or_else(|| wrong(format!("`{key}` is missing")))?;
+                let found: HostTensor = tensors
+                    .remove(&key)
+                    .ok_or_else(|| wrong(format!("`{key}` is missing")))?;
                 if found.shape == t.shape {
                     return Ok(found.data.to_vec());
                 }
-                Err(wrong(format!("`{key}` has shape {:?}, the weights have {:?}", found.shape, t.shape)))
+                Err(wrong(format!(
+                    "`{key}` has shape {:?}, the weights have {:?}",
+                    found.shape, t.shape
+                )))
             });
             wanted.collect::<Result<Vec<_>, _>>()
         };

@@ -30,12 +30,17 @@ pub(super) fn on_cpu(weights: &Weights) -> Box<dyn Gradients> {
 pub(super) fn on_cuda(weights: &Weights, index: usize) -> Result<Box<dyn Gradients>, TrainerError> {
     type Cuda = burn::backend::Autodiff<burn::backend::Cuda>;
     cuda_available()?;
-    Ok(Box::new(Reference::<Cuda>::new(weights, burn::backend::cuda::CudaDevice::new(index))))
+    Ok(Box::new(Reference::<Cuda>::new(
+        weights,
+        burn::backend::cuda::CudaDevice::new(index),
+    )))
 }
 
 #[cfg(not(feature = "cuda"))]
 pub(super) fn on_cuda(_: &Weights, _: usize) -> Result<Box<dyn Gradients>, TrainerError> {
-    cuda_available().and(Err(TrainerError::NoCuda { reason: NOT_COMPILED.to_owned() }))
+    cuda_available().and(Err(TrainerError::NoCuda {
+        reason: NOT_COMPILED.to_owned(),
+    }))
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -44,7 +49,9 @@ const NOT_COMPILED: &str = "this build has no CUDA support; build with `--featur
 /// burn panics in its own threads without a driver, so the driver is looked for first.
 pub(super) fn cuda_available() -> Result<(), TrainerError> {
     #[cfg(not(feature = "cuda"))]
-    return Err(TrainerError::NoCuda { reason: NOT_COMPILED.to_owned() });
+    return Err(TrainerError::NoCuda {
+        reason: NOT_COMPILED.to_owned(),
+    });
     #[cfg(feature = "cuda")]
     if driver_present() {
         Ok(())
@@ -56,7 +63,10 @@ pub(super) fn cuda_available() -> Result<(), TrainerError> {
 
 #[cfg(feature = "cuda")]
 fn driver_present() -> bool {
-    #[expect(unsafe_code, reason = "asks the dynamic linker whether the driver's library can be loaded")]
+    #[expect(
+        unsafe_code,
+        reason = "asks the dynamic linker whether the driver's library can be loaded"
+    )]
     // SAFETY: loading the driver runs its initialisers only; the handle is left open, for burn loads it again.
     unsafe {
         !libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null()
@@ -119,7 +129,10 @@ fn groups(lengths: &[usize], budget: usize) -> Vec<Group> {
         };
         match groups.last_mut().filter(fits) {
             Some(group) => group.members.push(row),
-            None => groups.push(Group { members: vec![row], width: lengths[row] }),
+            None => groups.push(Group {
+                members: vec![row],
+                width: lengths[row],
+            }),
         }
     }
     groups
@@ -138,7 +151,11 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
         let mut out = vec![LogProbs::default(); sequences.len()];
         for group in groups(&lengths, micro_batch_tokens) {
             let ids = Self::ids::<B::InnerBackend>(&group, &tokens, &self.device);
-            let body = Body { config: &self.config, slots: &self.slots, weights: &self.weights };
+            let body = Body {
+                config: &self.config,
+                slots: &self.slots,
+                weights: &self.weights,
+            };
             let hidden = body.hidden(ids);
             let (mut rows, mut targets) = (Vec::new(), Vec::new());
             for (i, member) in group.members.iter().enumerate() {
@@ -152,8 +169,10 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
                 let s = &sequences[*member];
                 let range = done..done + s.tokens.len() - s.loss_start;
                 done = range.end;
-                out[*member] =
-                    LogProbs { logprobs: logprobs[range.clone()].to_vec(), entropy: entropy[range].to_vec() };
+                out[*member] = LogProbs {
+                    logprobs: logprobs[range.clone()].to_vec(),
+                    entropy: entropy[range].to_vec(),
+                };
             }
         }
         out
@@ -164,17 +183,32 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
         let lengths: Vec<usize> = tokens.iter().map(|t| t.len()).collect();
         let mut by_row = vec![LossStats::default(); rows.len()];
         for group in groups(&lengths, usize::MAX) {
-            let leaves: Vec<Tensor<B, 1>> =
-                self.weights.iter().map(|w| Tensor::from_inner(w.clone()).require_grad()).collect();
-            let body = Body { config: &self.config, slots: &self.slots, weights: &leaves };
-            let plain = Body { config: &self.config, slots: &self.slots, weights: &self.weights };
+            let leaves: Vec<Tensor<B, 1>> = self
+                .weights
+                .iter()
+                .map(|w| Tensor::from_inner(w.clone()).require_grad())
+                .collect();
+            let body = Body {
+                config: &self.config,
+                slots: &self.slots,
+                weights: &leaves,
+            };
+            let plain = Body {
+                config: &self.config,
+                slots: &self.slots,
+                weights: &self.weights,
+            };
             let hidden = body.hidden(Self::ids::<B>(&group, &tokens, &self.device));
             let fixed = hidden.clone().inner();
             let (mut at, mut targets, mut masked) = (Vec::new(), Vec::new(), Vec::new());
             for (i, member) in group.members.iter().enumerate() {
                 let row = &rows[*member];
                 let positions = row.masked();
-                at.extend(positions.iter().map(|p| (i * group.width + row.loss_start + p - 1) as i32));
+                at.extend(
+                    positions
+                        .iter()
+                        .map(|p| (i * group.width + row.loss_start + p - 1) as i32),
+                );
                 targets.extend(positions.iter().map(|p| row.tokens[row.loss_start + p] as i32));
                 masked.push(positions);
             }
@@ -200,13 +234,15 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
             add(&mut self.gradients[self.slots.head], Some(dhead));
         }
         let mut sum = LossStats::default();
-        by_row.iter().for_each(|stats| sum.merge(stats));
+        for stats in &by_row {
+            sum.merge(stats);
+        }
         sum
     }
 
     fn take(&mut self) -> Vec<Vec<f32>> {
         let download = |(sum, weight): (&mut Option<Tensor<B::InnerBackend, 1>>, &Tensor<B::InnerBackend, 1>)| {
-            sum.take().map_or_else(|| vec![0.0; weight.dims()[0]], |sum| floats(sum))
+            sum.take().map_or_else(|| vec![0.0; weight.dims()[0]], floats)
         };
         self.gradients.iter_mut().zip(&self.weights).map(download).collect()
     }

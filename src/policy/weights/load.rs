@@ -39,20 +39,32 @@ impl Weights {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
-    fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+    fs::read(path).map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn shards(index: &Path) -> Result<Vec<String>, WeightsError> {
-    let wrong = |message: &str| WeightsError::Format { path: index.to_owned(), message: message.to_owned() };
-    let value: serde_json::Value =
-        serde_json::from_slice(&read(index)?).map_err(|error| wrong(&error.to_string()))?;
-    let map = value.get("weight_map").and_then(|map| map.as_object()).ok_or_else(|| wrong("no `weight_map`"))?;
+    let wrong = |message: &str| WeightsError::Format {
+        path: index.to_owned(),
+        message: message.to_owned(),
+    };
+    let value: serde_json::Value = serde_json::from_slice(&read(index)?).map_err(|error| wrong(&error.to_string()))?;
+    let map = value
+        .get("weight_map")
+        .and_then(|map| map.as_object())
+        .ok_or_else(|| wrong("no `weight_map`"))?;
     let mut files = Vec::new();
     for file in map.values() {
-        let file = file.as_str().ok_or_else(|| wrong("`weight_map` holds something other than file names"))?;
+        let file = file
+            .as_str()
+            .ok_or_else(|| wrong("`weight_map` holds something other than file names"))?;
         // A shard lies beside its index; a path that leads elsewhere is not followed.
         if file.contains(['/', '\\']) {
-            return Err(wrong(&format!("`weight_map` names `{file}`, which is not a plain file name")));
+            return Err(wrong(&format!(
+                "`weight_map` names `{file}`, which is not a plain file name"
+            )));
         }
         files.push(file.to_owned());
     }
@@ -69,7 +81,10 @@ pub(crate) fn load_tensors(
     let bytes = read(path)?;
     let wrong = |error: safetensors::SafeTensorError| {
         let message = error.to_string();
-        WeightsError::Format { path: path.to_owned(), message }
+        WeightsError::Format {
+            path: path.to_owned(),
+            message,
+        }
     };
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
     let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
@@ -79,7 +94,13 @@ pub(crate) fn load_tensors(
             name: name.clone(),
             found: format!("{:?}", view.dtype()),
         })?;
-        tensors.insert(name, HostTensor { shape: view.shape().to_vec(), data: data.into() });
+        tensors.insert(
+            name,
+            HostTensor {
+                shape: view.shape().to_vec(),
+                data: data.into(),
+            },
+        );
     }
     Ok(header.metadata().clone().unwrap_or_default())
 }
@@ -87,9 +108,30 @@ pub(crate) fn load_tensors(
 fn floats(view: &TensorView<'_>) -> Option<Vec<f32>> {
     let bytes = view.data();
     match view.dtype() {
-        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()),
-        Dtype::BF16 => Some(bytes.as_chunks::<2>().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect()),
-        Dtype::F16 => Some(bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect()),
+        Dtype::F32 => Some(
+            bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b))
+                .collect(),
+        ),
+        Dtype::BF16 => Some(
+            bytes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|b| bf16::from_le_bytes(*b).to_f32())
+                .collect(),
+        ),
+        Dtype::F16 => Some(
+            bytes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|b| f16::from_le_bytes(*b).to_f32())
+                .collect(),
+        ),
         _ => None,
     }
 }

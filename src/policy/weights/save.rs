@@ -14,9 +14,20 @@ impl Weights {
     /// # Errors
     /// [`WeightsError::Io`] names the file.
     pub fn save(&self, dir: &Path) -> Result<(), WeightsError> {
-        write_synced(&dir.join("config.json"), std::iter::once(self.config().to_json().into_bytes()))?;
-        let tensors: Vec<_> = self.iter().map(|(name, t)| (name.to_owned(), t.shape.as_slice(), &*t.data)).collect();
-        write_tensors(&dir.join("model.safetensors"), &tensors, self.config().dtype, &[("format", "pt")])
+        write_synced(
+            &dir.join("config.json"),
+            std::iter::once(self.config().to_json().into_bytes()),
+        )?;
+        let tensors: Vec<_> = self
+            .iter()
+            .map(|(name, t)| (name.to_owned(), t.shape.as_slice(), &*t.data))
+            .collect();
+        write_tensors(
+            &dir.join("model.safetensors"),
+            &tensors,
+            self.config().dtype,
+            &[("format", "pt")],
+        )
     }
 }
 
@@ -40,15 +51,24 @@ pub(crate) fn write_tensors(
     let mut offset = 0;
     for (name, shape, data) in tensors {
         let end = offset + data.len() * width;
-        header.insert(name.clone(), json!({"dtype": kind, "shape": shape, "data_offsets": [offset, end]}));
+        header.insert(
+            name.clone(),
+            json!({"dtype": kind, "shape": shape, "data_offsets": [offset, end]}),
+        );
         offset = end;
     }
     let mut header = Value::Object(header).to_string();
     // The format wants the data aligned to eight bytes; padding is by spaces.
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    header.extend(std::iter::repeat_n(
+        ' ',
+        header.len().next_multiple_of(8) - header.len(),
+    ));
     let length = (header.len() as u64).to_le_bytes().to_vec();
     let head = [length, header.into_bytes()].into_iter();
-    write_synced(path, head.chain(tensors.iter().map(|(_, _, data)| encode(data, stored))))
+    write_synced(
+        path,
+        head.chain(tensors.iter().map(|(_, _, data)| encode(data, stored))),
+    )
 }
 
 fn encode(data: &[f32], stored: StoredType) -> Vec<u8> {
@@ -67,5 +87,8 @@ fn write_synced(path: &Path, parts: impl Iterator<Item = Vec<u8>>) -> Result<(),
         }
         file.sync_all()
     };
-    write().map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+    write().map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -8,7 +8,10 @@ use crate::test_models::{FAMILIES, config, weights};
 use crate::{Family, ModelConfig};
 
 fn tensors(weights: &Weights) -> BTreeMap<String, HostTensor> {
-    weights.iter().map(|(name, tensor)| (name.to_owned(), tensor.clone())).collect()
+    weights
+        .iter()
+        .map(|(name, tensor)| (name.to_owned(), tensor.clone()))
+        .collect()
 }
 
 #[test]
@@ -27,7 +30,13 @@ fn folders_round_trip() {
 fn half_types_lose_only_their_precision() {
     for (dtype, tolerance) in [(StoredType::Bf16, 4e-3), (StoredType::F16, 5e-4)] {
         let dir = tempfile::tempdir().unwrap();
-        let saved = weights(ModelConfig { dtype, ..config(Family::Llama) }, 2);
+        let saved = weights(
+            ModelConfig {
+                dtype,
+                ..config(Family::Llama)
+            },
+            2,
+        );
         saved.save(dir.path()).unwrap();
         let loaded = Weights::load(dir.path()).unwrap();
         for ((name, a), (_, b)) in saved.iter().zip(loaded.iter()) {
@@ -43,19 +52,29 @@ fn shards_are_read_by_their_index() {
     let dir = tempfile::tempdir().unwrap();
     let saved = weights(config(Family::Llama), 2);
     fs::write(dir.path().join("config.json"), saved.config().to_json()).unwrap();
-    let all: Vec<_> = saved.iter().map(|(n, t)| (n.to_owned(), t.shape.as_slice(), &*t.data)).collect();
+    let all: Vec<_> = saved
+        .iter()
+        .map(|(n, t)| (n.to_owned(), t.shape.as_slice(), &*t.data))
+        .collect();
     let mut map = serde_json::Map::new();
     for (i, part) in all.chunks(5).enumerate() {
         let file = format!("model-{i}.safetensors");
         write_tensors(&dir.path().join(&file), part, StoredType::F32, &[]).unwrap();
-        part.iter().for_each(|(name, ..)| drop(map.insert(name.clone(), file.clone().into())));
+        for (name, ..) in part {
+            map.insert(name.clone(), file.clone().into());
+        }
     }
     let index = serde_json::json!({ "weight_map": map }).to_string();
     let path = dir.path().join("model.safetensors.index.json");
     fs::write(&path, index).unwrap();
     assert_eq!(tensors(&Weights::load(dir.path()).unwrap()), tensors(&saved));
     fs::write(&path, r#"{"weight_map": {"x": "../model-0.safetensors"}}"#).unwrap();
-    assert!(Weights::load(dir.path()).unwrap_err().to_string().contains("not a plain file name"));
+    assert!(
+        Weights::load(dir.path())
+            .unwrap_err()
+            .to_string()
+            .contains("not a plain file name")
+    );
 }
 
 #[test]
@@ -65,21 +84,37 @@ fn every_name_must_be_there_and_no_other() {
     changed.remove("model.norm.weight");
     let extra = changed["model.layers.0.mlp.up_proj.weight"].clone();
     changed.insert("model.layers.2.mlp.up_proj.weight".to_owned(), extra);
-    let error = Weights::from_tensors(good.config().clone(), changed).unwrap_err().to_string();
+    let error = Weights::from_tensors(good.config().clone(), changed)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("missing [model.norm.weight]"), "{error}");
-    assert!(error.contains("unexpected [model.layers.2.mlp.up_proj.weight]"), "{error}");
+    assert!(
+        error.contains("unexpected [model.layers.2.mlp.up_proj.weight]"),
+        "{error}"
+    );
     let mut changed = tensors(&good);
     changed.get_mut("model.norm.weight").unwrap().shape = vec![4, 5];
-    let error = Weights::from_tensors(good.config().clone(), changed).unwrap_err().to_string();
-    assert!(error.contains("`model.norm.weight` has shape [4, 5], config.json asks for [20]"), "{error}");
+    let error = Weights::from_tensors(good.config().clone(), changed)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`model.norm.weight` has shape [4, 5], config.json asks for [20]"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_tied_copy_of_the_head_is_dropped() {
     let good = weights(config(Family::Llama), 2);
     let mut with_copy = tensors(&good);
-    with_copy.insert("lm_head.weight".to_owned(), with_copy["model.embed_tokens.weight"].clone());
-    assert_eq!(tensors(&Weights::from_tensors(good.config().clone(), with_copy).unwrap()), tensors(&good));
+    with_copy.insert(
+        "lm_head.weight".to_owned(),
+        with_copy["model.embed_tokens.weight"].clone(),
+    );
+    assert_eq!(
+        tensors(&Weights::from_tensors(good.config().clone(), with_copy).unwrap()),
+        tensors(&good)
+    );
 }
 
 #[test]
@@ -106,5 +141,12 @@ fn initial_weights_follow_the_seed() {
     let data = &weights.get("model.layers.0.mlp.gate_proj.weight").unwrap().data;
     let deviation = (data.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / data.len() as f64).sqrt();
     assert!((deviation - 0.02).abs() < 4e-4, "{deviation}");
-    assert!(weights.get("model.norm.weight").unwrap().data.iter().all(|x| *x == 1.0));
+    assert!(
+        weights
+            .get("model.norm.weight")
+            .unwrap()
+            .data
+            .iter()
+            .all(|x| x.to_bits() == 1f32.to_bits())
+    );
 }

@@ -27,10 +27,12 @@ impl<B: Backend> Body<'_, B> {
         let d = self.config.hidden_size;
         let tables = self.tables(width, &ids.device());
         let embedding = self.matrix(self.slots.embedding, self.config.vocab_size, d);
-        let mut x = embedding.select(0, ids.reshape([rows * width])).reshape([rows, width, d]);
+        let mut x = embedding
+            .select(0, ids.reshape([rows * width]))
+            .reshape([rows, width, d]);
         for slots in &self.slots.layers {
             let normed = self.norm(x.clone(), slots.attention_norm);
-            x = x + self.attention(slots, normed, &tables);
+            x = x + self.attention(slots, &normed, &tables);
             let normed = self.norm(x.clone(), slots.mlp_norm);
             x = x + self.mlp(slots, normed);
         }
@@ -70,19 +72,23 @@ impl<B: Backend> Body<'_, B> {
     fn linear(&self, x: Tensor<B, 3>, slots: Projection, out: usize) -> Tensor<B, 3> {
         let [rows, width, from] = x.dims();
         let weight = self.matrix(slots.weight, out, from).transpose();
-        let y = x.reshape([rows * width, from]).matmul(weight).reshape([rows, width, out]);
+        let y = x
+            .reshape([rows * width, from])
+            .matmul(weight)
+            .reshape([rows, width, out]);
         match slots.bias {
             Some(bias) => y + self.weights[bias].clone().unsqueeze(),
             None => y,
         }
     }
 
-    fn attention(&self, slots: &LayerSlots, x: Tensor<B, 3>, tables: &Tables<B>) -> Tensor<B, 3> {
+    fn attention(&self, slots: &LayerSlots, x: &Tensor<B, 3>, tables: &Tables<B>) -> Tensor<B, 3> {
         let c = self.config;
         let [rows, width, _] = x.dims();
         let (heads, key_heads, dim) = (c.num_attention_heads, c.num_key_value_heads, c.head_dim);
         let project = |slots: Projection, heads: usize| {
-            self.linear(x.clone(), slots, heads * dim).reshape([rows, width, heads, dim])
+            self.linear(x.clone(), slots, heads * dim)
+                .reshape([rows, width, heads, dim])
         };
         let normed = |x: Tensor<B, 4>, slot: Option<usize>| match slot {
             Some(slot) => self.norm(x, slot),
@@ -96,14 +102,19 @@ impl<B: Backend> Body<'_, B> {
         let query = rotate(query, tables).reshape(folded);
         let scores = query.matmul(rotate(key, tables).swap_dims(2, 3)) / (dim as f64).sqrt();
         let square = [rows, heads, width, width];
-        let scores = scores.reshape(square).mask_fill(tables.hidden.clone().expand(square), -1e30);
+        let scores = scores
+            .reshape(square)
+            .mask_fill(tables.hidden.clone().expand(square), -1e30);
         let weights = activation::softmax(scores, 3).reshape([rows, key_heads, heads / key_heads * width, width]);
         let out = weights.matmul(value).reshape([rows, heads, width, dim]).swap_dims(1, 2);
         self.linear(out.reshape([rows, width, heads * dim]), slots.output, c.hidden_size)
     }
 
     fn mlp(&self, slots: &LayerSlots, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let plain = |slot| Projection { weight: slot, bias: None };
+        let plain = |slot| Projection {
+            weight: slot,
+            bias: None,
+        };
         let inner = self.config.intermediate_size;
         let gate = activation::silu(self.linear(x.clone(), plain(slots.gate), inner));
         let up = self.linear(x, plain(slots.up), inner);

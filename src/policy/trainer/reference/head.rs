@@ -47,9 +47,8 @@ pub(super) fn scores_backward<B: AutodiffBackend>(
         let rows = Tensor::<B, 2>::from_inner(rows).require_grad();
         let weight = Tensor::<B, 2>::from_inner(weight.clone()).require_grad();
         let (logprob, entropy) = score(rows.clone(), weight.clone(), targets, temperature);
-        let column = |values: &[f32]| {
-            Tensor::<B, 2>::from_data(TensorData::new(values.to_vec(), [values.len(), 1]), &device)
-        };
+        let column =
+            |values: &[f32]| Tensor::<B, 2>::from_data(TensorData::new(values.to_vec(), [values.len(), 1]), &device);
         let found = (logprob * column(a) + entropy * column(b)).sum().backward();
         if let Some(gradient) = rows.grad(&found) {
             let add = burn::tensor::IndexingUpdateOp::Add;

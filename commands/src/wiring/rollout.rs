@@ -1,0 +1,239 @@
+//! `lego rollout` over the pipeline.
+
+use lego::config::Loaded;
+use lego::pipeline::{CollectEnd, CollectJob, collect};
+use lego::sandbox::Backend;
+use lego::sandbox::local::{LocalBackend, LocalOptions};
+use serde::Serialize;
+
+use super::{stack_options, until_stopped, watch};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Printer, table};
+use crate::rollout::{Print, RolloutArgs};
+
+/// One trial, as a row of data.
+#[derive(Serialize)]
+struct TrialRow<'a> {
+    trial: &'a str,
+    task: &'a str,
+    outcome: &'a str,
+    reward: Option<f32>,
+    dropped: Option<&'a str>,
+    tokens: u64,
+    turns: u32,
+    seconds: f32,
+}
+
+/// One series of an evaluation, as a row of data.
+#[derive(Serialize)]
+struct ScoreRow<'a> {
+    #[serde(flatten)]
+    score: &'a lego::rollout::SeriesScore,
+    greedy: Option<f64>,
+}
+
+/// Rollouts alone.
+pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: RolloutArgs) -> Result<Exit, Failure> {
+    let tasks = task_ids(&mut loaded, &args)?;
+    let kept = args.out.clone();
+    let temporary = match &kept {
+        Some(_) => None,
+        None => Some(tempfile::tempdir().map_err(|error| Failure::unavailable("no temporary folder").source(error))?),
+    };
+    let out = kept
+        .or_else(|| temporary.as_ref().map(|folder| folder.path().join("eval")))
+        .unwrap_or_default();
+    if args.fresh && out.is_dir() {
+        return Err(Failure::usage(format!("{} holds a rollout already", out.display()))
+            .hint("name another folder with -o, or leave out --fresh to go on with it"));
+    }
+    let job = CollectJob {
+        loaded,
+        out,
+        tasks,
+        evaluate: args.eval,
+        max_failures: args.max_failures,
+        stack: stack_options()?,
+        stop: tokio_util::sync::CancellationToken::new(),
+        observer: watch::watch(printer, args.format.format, false, 1),
+    };
+    let ended = until_stopped(|stop| {
+        collect(CollectJob {
+            stop: stop.finish,
+            ..job
+        })
+    })?;
+    let Some(result) = ended else {
+        printer.note(format_args!(
+            "stopped at once; the same command goes on with what is durable"
+        ));
+        return Ok(Exit::Interrupted);
+    };
+    let end = result?;
+    print(printer, &args, &end)?;
+    summary(printer, &end);
+    Ok(if end.interrupted {
+        Exit::Interrupted
+    } else if end.too_many_failures {
+        Exit::Negative
+    } else {
+        Exit::Ok
+    })
+}
+
+/// `--tasks`: another index or JSONL stands for the run's own; a list of ids selects from it.
+fn task_ids(loaded: &mut Loaded, args: &RolloutArgs) -> Result<Option<Vec<String>>, Failure> {
+    let Some(path) = &args.tasks else { return Ok(None) };
+    let is_set = path
+        .extension()
+        .is_some_and(|extension| extension == "parquet" || extension == "jsonl");
+    if is_set {
+        let path = std::path::absolute(path).map_err(|error| Failure::usage("no such path").source(error))?;
+        if args.eval {
+            loaded.config.data.val = vec![path];
+        } else {
+            loaded.config.data.train = Some(path);
+        }
+        return Ok(None);
+    }
+    let text = if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        fs_err::read_to_string(path)
+    }
+    .map_err(|error| Failure::usage("cannot read the list of tasks").source(error))?;
+    let ids: Vec<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if ids.is_empty() {
+        return Err(Failure::nothing_selected(format!("{} names no task", path.display())));
+    }
+    Ok(Some(ids))
+}
+
+fn print(printer: &Printer, args: &RolloutArgs, end: &CollectEnd) -> Result<(), Failure> {
+    if args.print == Some(Print::Paths) {
+        let lines: String = end.shards.iter().map(|path| format!("{}\n", path.display())).collect();
+        return printer.text(&lines);
+    }
+    if let Some(evaluation) = &end.evaluation {
+        let greedy_of = |name: &str| {
+            let report = evaluation.greedy.as_ref()?;
+            report
+                .series
+                .iter()
+                .find(|greedy| greedy.series == name)
+                .map(|greedy| greedy.pass_at_1)
+        };
+        let rows: Vec<ScoreRow<'_>> = evaluation
+            .sampled
+            .series
+            .iter()
+            .map(|score| ScoreRow {
+                score,
+                greedy: greedy_of(&score.series),
+            })
+            .collect();
+        return printer.rows(args.format.format, &rows, |rows| {
+            let header = ["SERIES", "PASS@1", "PASS@K", "GREEDY", "TASKS", "TRIALS"];
+            table(
+                &header,
+                &[1, 2, 3, 4, 5],
+                rows.iter().map(|row| {
+                    vec![
+                        row.score.series.clone(),
+                        format!("{:.3} ± {:.3}", row.score.pass_at_1, row.score.pass_at_1_se),
+                        format!("{:.3}", row.score.pass_at_k),
+                        row.greedy
+                            .map_or_else(|| "-".to_owned(), |greedy| format!("{greedy:.3}")),
+                        row.score.tasks.to_string(),
+                        row.score.trials.to_string(),
+                    ]
+                }),
+            )
+        });
+    }
+    let rows: Vec<TrialRow<'_>> = end
+        .episodes
+        .iter()
+        .map(|episode| TrialRow {
+            trial: &episode.trial_name,
+            task: &episode.task_id,
+            outcome: episode.outcome.name(),
+            reward: episode.reward,
+            dropped: episode.drop_reason.as_deref(),
+            tokens: episode.audit.sampled_tokens,
+            turns: episode.audit.num_turns,
+            seconds: episode.timings.total_s,
+        })
+        .collect();
+    printer.rows(args.format.format, &rows, |rows| {
+        let header = ["TRIAL", "OUTCOME", "REWARD", "TURNS", "TOKENS", "SECONDS"];
+        table(
+            &header,
+            &[2, 3, 4, 5],
+            rows.iter().map(|row| {
+                vec![
+                    row.trial.to_owned(),
+                    row.outcome.to_owned(),
+                    row.reward
+                        .map_or_else(|| "-".to_owned(), |reward| format!("{reward:.2}")),
+                    row.turns.to_string(),
+                    row.tokens.to_string(),
+                    format!("{:.2}", row.seconds),
+                ]
+            }),
+        )
+    })
+}
+
+fn summary(printer: &Printer, end: &CollectEnd) {
+    let rows = end.summary.outcomes.iter().map(|row| {
+        vec![
+            row.outcome.clone(),
+            row.trials.to_string(),
+            row.reward_mean
+                .map_or_else(|| "-".to_owned(), |reward| format!("{reward:.3}")),
+            row.tokens.to_string(),
+            format!("{:.2}", row.p50_s),
+            format!("{:.2}", row.p95_s),
+        ]
+    });
+    let text = table(
+        &["OUTCOME", "TRIALS", "REWARD", "TOKENS", "P50 S", "P95 S"],
+        &[1, 2, 3, 4, 5],
+        rows,
+    );
+    printer.note(format_args!("{}", text.trim_end()));
+    let reward = match (end.summary.reward_mean, end.summary.reward_se) {
+        (Some(mean), Some(se)) => format!(" · reward {mean:.3} ± {se:.3}"),
+        (Some(mean), None) => format!(" · reward {mean:.3}"),
+        _ => String::new(),
+    };
+    let dropped: usize = end.summary.dropped.values().sum();
+    printer.note(format_args!(
+        "{} trials · {dropped} dropped · {} retried{reward}",
+        end.summary.trials, end.summary.retries
+    ));
+}
+
+/// Removes what earlier runs left behind.
+pub(crate) fn reap(printer: &Printer, _: &Loaded) -> Result<Exit, Failure> {
+    let options = stack_options()?;
+    let backend = Backend::Local(LocalBackend::new(LocalOptions::new(options.init_exe, options.scratch)));
+    let removed = backend
+        .reap()
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    for path in &removed {
+        printer.text(&format!("{}\n", path.display()))?;
+    }
+    printer.note(format_args!(
+        "{} sandboxes of processes that are gone removed",
+        removed.len()
+    ));
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,250 @@
+//! `lego rollout`: trials to shards, without a trainer.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lego_policy::Weights;
+use tokio_util::sync::CancellationToken;
+
+use super::blocking::blocking;
+use super::evaluation::{self, Evaluation};
+use super::generate::generate;
+use super::stack::{Stack, StackOptions};
+use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet};
+use crate::config::Loaded;
+use crate::inference::RecordedTurn;
+use crate::prompt::{Message, Role, ToolCall};
+use crate::rollout::{Purpose, RolloutEvent, RolloutSummary, group_plans};
+use crate::run_dir::RunDir;
+use crate::shard::{ShardReader, ShardWriter, WriterOptions};
+use crate::trajectory::{Episode, EpisodeId, PolicyVersion, SamplingParams};
+
+/// Trials to run.
+pub struct CollectJob {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Folder for the shards; a rollout that is there already goes on.
+    pub out: PathBuf,
+    /// Ids of the tasks, or all of `data.train` (of `data.val` with `evaluate`).
+    pub tasks: Option<Vec<String>>,
+    /// Stop once more trials than this ended without a valid reward.
+    pub max_failures: Option<u64>,
+    /// Whether the episodes are scored and never trained on.
+    pub evaluate: bool,
+    /// What does not come from run.toml.
+    pub stack: StackOptions,
+    /// Fires when no more trials are to begin.
+    pub stop: CancellationToken,
+    /// Who watches.
+    pub observer: PipelineObserver,
+}
+
+impl CollectJob {
+    /// Lets no further trial begin once more than `most` have ended without a valid reward.
+    fn stop_after(&mut self, most: u64) {
+        let (watch, failures) = (Arc::clone(&self.observer), AtomicU64::new(0));
+        self.stop = self.stop.child_token();
+        let stop = self.stop.clone();
+        self.observer = Arc::new(move |event| {
+            if let PipelineEvent::Rollout(RolloutEvent::Finished { reward: None, .. }) = &event
+                && failures.fetch_add(1, Ordering::Relaxed) >= most
+            {
+                stop.cancel();
+            }
+            watch(event);
+        });
+    }
+}
+
+/// What a rollout came to.
+#[derive(Debug, Clone, Default)]
+pub struct CollectEnd {
+    /// By outcome, those of earlier starts included.
+    pub summary: RolloutSummary,
+    /// The shards, in order.
+    pub shards: Vec<PathBuf>,
+    /// The scores, with `evaluate`.
+    pub evaluation: Option<Evaluation>,
+    /// All episodes.
+    pub episodes: Vec<Episode>,
+    /// Whether more trials than `max_failures` ended without a valid reward.
+    pub too_many_failures: bool,
+    /// Whether it was asked to stop before all trials had run.
+    pub interrupted: bool,
+}
+
+/// Runs every trial that the folder does not hold yet.
+pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
+    if let Some(most) = job.max_failures {
+        job.stop_after(most);
+    }
+    let config = &job.loaded.config;
+    let dir = RunDir::create(&job.out)?;
+    let _lock = dir.lock()?;
+    dir.write_config(&job.loaded.to_resolved_toml())?;
+    let entries = entries(&job, &dir).await?;
+    let known = durable(&dir).await?;
+    let done: BTreeSet<EpisodeId> = known.iter().map(|episode| episode.episode_id.clone()).collect();
+    let (samples, greedy) = match job.evaluate {
+        true => (config.eval.samples, config.eval.greedy),
+        false => (config.rollout.group_size, false),
+    };
+    let purpose = if job.evaluate {
+        Purpose::Evaluate
+    } else {
+        Purpose::Train
+    };
+    let sampling = SamplingParams {
+        temperature: if job.evaluate {
+            config.eval.temperature
+        } else {
+            config.rollout.temperature
+        },
+        top_p: config.rollout.top_p,
+        top_k: config.rollout.top_k,
+    };
+    let mut plans = Vec::new();
+    for entry in &entries {
+        let size = samples + u32::from(greedy);
+        let mut group = group_plans(
+            &entry.task,
+            &entry.data_source,
+            0,
+            size,
+            sampling,
+            config.run.seed,
+            purpose,
+        );
+        if let (true, Some(last)) = (greedy, group.last_mut()) {
+            last.sampling.temperature = 0.0;
+        }
+        plans.extend(group);
+    }
+    plans.retain(|plan| !done.contains(&plan.episode_id()));
+    let planned = plans.len();
+    let mut end = CollectEnd {
+        episodes: known,
+        ..CollectEnd::default()
+    };
+    if planned > 0 {
+        let model = config.policy.model.clone();
+        let weights = blocking(move || Weights::load(&model)).await??;
+        let version = PolicyVersion::default();
+        let stack = Stack::start(
+            config,
+            &job.stack,
+            &dir.name(),
+            &dir.trials(),
+            weights,
+            version,
+            &job.observer,
+        )
+        .await?;
+        let name = format!("rollout{}", std::process::id());
+        let options = WriterOptions {
+            flush_after: config.rollout.flush.0,
+            ..WriterOptions::default()
+        };
+        let mut writer = ShardWriter::new(&dir.rollouts(), &name, stack.shard_meta.clone(), options)?;
+        let result = generate(
+            &stack.context,
+            plans,
+            config.sandbox.concurrency as usize,
+            &mut writer,
+            &job.stop,
+        )
+        .await;
+        stack.close().await;
+        let fresh = result?;
+        end.interrupted = fresh.len() < planned;
+        end.episodes.extend(fresh);
+    }
+    end.episodes.sort_by(|a, b| a.episode_id.cmp(&b.episode_id));
+    let failures = end.episodes.iter().filter(|episode| episode.reward.is_none()).count() as u64;
+    end.interrupted &= job.max_failures.is_none_or(|most| failures <= most);
+    end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
+    end.summary = RolloutSummary::of(&end.episodes);
+    end.shards = ShardReader::open(&[dir.rollouts()])?
+        .files()
+        .iter()
+        .map(|file| PathBuf::from(file.to_string()))
+        .collect();
+    if job.evaluate {
+        end.evaluation = Some(evaluation::scores(&end.episodes, config.eval.greedy));
+    }
+    Ok(end)
+}
+
+async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, PipelineError> {
+    let data = &job.loaded.config.data;
+    let paths: Vec<PathBuf> = if job.evaluate && !data.val.is_empty() {
+        data.val.clone()
+    } else {
+        data.train.iter().cloned().collect()
+    };
+    if paths.is_empty() {
+        return Err(PipelineError::MissingKey {
+            key: "data.train",
+            why: "the tasks to work on",
+        });
+    }
+    let (prepared, evaluate, observer) = (dir.tasks(), job.evaluate, Arc::clone(&job.observer));
+    let ids = job.tasks.clone();
+    let entries = blocking(move || {
+        let mut entries = Vec::new();
+        for path in &paths {
+            let mut set = TaskSet::load(path, &prepared)?;
+            for warning in std::mem::take(&mut set.warnings) {
+                observer(PipelineEvent::Warning(warning));
+            }
+            if evaluate {
+                for entry in &mut set.tasks {
+                    entry.data_source = format!("{}/{}", set.name, entry.data_source);
+                }
+            }
+            entries.extend(set.tasks);
+        }
+        match ids {
+            Some(ids) => TaskSet {
+                name: String::new(),
+                tasks: entries,
+                warnings: Vec::new(),
+            }
+            .select(&ids, &paths[0]),
+            None => Ok(entries),
+        }
+    })
+    .await??;
+    if entries.is_empty() {
+        return Err(PipelineError::Nothing("no task".to_owned()));
+    }
+    Ok(entries)
+}
+
+async fn durable(dir: &RunDir) -> Result<Vec<Episode>, PipelineError> {
+    let folder = dir.rollouts();
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    Ok(ShardReader::open(&[folder])?.episodes(None).await?)
+}
+
+/// A recorded answer as a message of the policy.
+pub(super) fn message_of(turn: &RecordedTurn) -> Message {
+    Message {
+        tool_calls: turn
+            .tool_calls
+            .iter()
+            .map(|call| {
+                ToolCall::new(
+                    None,
+                    call.name.clone(),
+                    serde_json::Value::Object(call.arguments.clone()),
+                )
+            })
+            .collect(),
+        ..Message::text(Role::Assistant, turn.content.clone())
+    }
+}

@@ -1,0 +1,119 @@
+//! What can end a run before its last step.
+
+use std::path::PathBuf;
+
+use crate::buffer::LedgerError;
+use crate::inference::EngineError;
+use crate::prepare::PrepareError;
+use crate::prompt::PromptError;
+use crate::run_dir::RunDirError;
+use crate::shard::ShardError;
+use crate::task::TaskError;
+use crate::train::TrainError;
+use crate::train::checkpoint::CheckpointError;
+
+impl PipelineError {
+    /// Whether something outside was missing: a device, a folder, an address, a service.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            Self::Trainer(lego_policy::TrainerError::NoCuda { .. })
+                | Self::Listen { .. }
+                | Self::Io(_)
+                | Self::Worker(_)
+                | Self::Engine(_)
+                | Self::Sandbox(_)
+                | Self::RunDir(RunDirError::Io { .. })
+        )
+    }
+}
+
+/// What ended the run.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// A key that this stage needs is not set.
+    #[error("`{key}` is not set: {why}")]
+    MissingKey {
+        /// The key.
+        key: &'static str,
+        /// What it is needed for.
+        why: &'static str,
+    },
+    /// Part of the configuration cannot be used together.
+    #[error("{0}")]
+    Config(String),
+    /// A task id that the index does not hold.
+    #[error("task `{id}` is not in {}", index.display())]
+    UnknownTask {
+        /// As given.
+        id: String,
+        /// Where it was looked for.
+        index: PathBuf,
+    },
+    /// Nothing to do.
+    #[error("nothing selected: {0}")]
+    Nothing(String),
+    /// The proxy's address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// `proxy.listen`
+        address: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The run directory holds a run of another configuration.
+    #[error("{} holds a run with another `{key}` ({found}, now {expected}); give the run another name or pass --fresh", dir.display())]
+    OtherRun {
+        /// The run directory.
+        dir: PathBuf,
+        /// What differs.
+        key: &'static str,
+        /// Now.
+        expected: String,
+        /// Then.
+        found: String,
+    },
+    /// A thread of ours died.
+    #[error("a worker ended without an answer: {0}")]
+    Worker(String),
+    /// The model cannot be loaded.
+    #[error("policy.model: {0}")]
+    Model(#[from] lego_policy::WeightsError),
+    /// The trainer cannot compute.
+    #[error(transparent)]
+    Trainer(#[from] lego_policy::TrainerError),
+    /// Tokenizer or template.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    /// A task.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// Inline records.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// A shard.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// The run directory.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The update.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The sandboxes.
+    #[error(transparent)]
+    Sandbox(#[from] crate::sandbox::SandboxError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A file.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}

@@ -1,0 +1,160 @@
+//! `lego train --shards`: training from files alone.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use super::blocking::blocking;
+use super::meter;
+use super::online::{settle, updater};
+use super::run::{OpenRun, RunEnd, tokenizer_dir};
+use super::{Phase, PipelineError, PipelineEvent, PipelineObserver};
+use crate::config::Loaded;
+use crate::metrics::StepMetrics;
+use crate::prompt::PromptBuilder;
+use crate::run_dir;
+use crate::shard::{ShardMeta, ShardReader};
+use crate::train::{OfflinePlan, ShardEntry};
+use crate::trajectory::Episode;
+
+/// A run over shards.
+pub struct OfflineJob {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Files, folders or object-store URLs.
+    pub shards: Vec<String>,
+    /// Whether an earlier run of the same name is moved aside.
+    pub fresh: bool,
+    /// Fires when no further step is to begin.
+    pub stop: CancellationToken,
+    /// Who watches.
+    pub observer: PipelineObserver,
+}
+
+/// Trains on shards until the plan or the steps end, or until it is asked to stop.
+pub async fn train_from_shards(job: OfflineJob) -> Result<RunEnd, PipelineError> {
+    let observer = Arc::clone(&job.observer);
+    let (loaded, fresh) = (job.loaded.clone(), job.fresh);
+    let mut run = blocking(move || OpenRun::open(&loaded, fresh, &observer)).await??;
+    match steps(&job, &mut run).await {
+        Ok(end) => {
+            run.close(
+                if end.interrupted {
+                    run_dir::Phase::Interrupted
+                } else {
+                    run_dir::Phase::Finished
+                },
+                None,
+            )?;
+            Ok(end)
+        }
+        Err(error) => {
+            run.close(run_dir::Phase::Failed, Some(error.to_string()))?;
+            Err(error)
+        }
+    }
+}
+
+async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
+    let config = &job.loaded.config;
+    let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
+    let policy = ShardMeta {
+        run_id: String::new(),
+        producer: String::new(),
+        tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
+        template_sha256: prompt.template().sha256().to_owned(),
+        vocab_size: run.trainer()?.config().vocab_size as u32,
+    };
+    let episodes = ShardReader::open_places(&job.shards)
+        .await?
+        .episodes(Some(&policy))
+        .await?;
+    if episodes.is_empty() {
+        return Err(PipelineError::Nothing(format!(
+            "no episode in {}",
+            job.shards.join(", ")
+        )));
+    }
+    let updater = Arc::new(updater(config, None)?);
+    let entries: Vec<ShardEntry> = episodes
+        .iter()
+        .map(|episode| ShardEntry {
+            episode_id: episode.episode_id.clone(),
+            group_id: episode.group_id.clone(),
+        })
+        .collect();
+    let supervised = updater.settings().recipe.is_supervised();
+    let plan = if supervised {
+        let per_step = config.train.mini_batch.unwrap_or(config.rollout.groups_per_step) as usize;
+        OfflinePlan::supervised(
+            &entries,
+            per_step,
+            config.train.steps,
+            config.data.epochs,
+            config.run.seed,
+        )
+    } else {
+        let per_step = config.rollout.groups_per_step as usize;
+        OfflinePlan::reinforcement(
+            &entries,
+            per_step,
+            config.train.steps,
+            config.data.epochs,
+            config.run.seed,
+        )
+    }
+    .map_err(|error| PipelineError::Config(error.to_string()))?;
+    let steps = plan.steps() as u32;
+    (job.observer)(PipelineEvent::Opened {
+        run_dir: run.dir.path().to_owned(),
+        step: run.step,
+        steps,
+    });
+    let mut end = RunEnd {
+        run_dir: run.dir.path().to_owned(),
+        step: run.step,
+        steps,
+        interrupted: false,
+        evaluations: Vec::new(),
+        checkpoint: run.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
+    };
+    while run.step < steps && !job.stop.is_cancelled() {
+        let step = run.step + 1;
+        let began = Instant::now();
+        (job.observer)(PipelineEvent::Phase {
+            step,
+            phase: Phase::Update,
+        });
+        let batch: Vec<Episode> = plan
+            .entries(u64::from(step))
+            .into_iter()
+            .map(|entry| episodes[entry].clone())
+            .collect();
+        let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
+        let working = Arc::clone(&updater);
+        let report = run
+            .with_trainer(move |trainer| working.step(trainer, u64::from(step), &batch))
+            .await?;
+        // Demonstrations are gone through again and again; what the ledger guards is that a reward counts once.
+        if !supervised {
+            settle(run, step, &report, &[])?;
+        }
+        meter::update(&mut metrics, &report);
+        metrics.set("timing_s/step", began.elapsed().as_secs_f64());
+        run.step = step;
+        run.log.append(&metrics)?;
+        (job.observer)(PipelineEvent::Step { step, metrics });
+        if step.is_multiple_of(config.checkpoint.every) || step == steps {
+            let path = run.save()?;
+            end.checkpoint = Some(path.clone());
+            (job.observer)(PipelineEvent::Checkpoint(path));
+        }
+    }
+    end.step = run.step;
+    end.interrupted = run.step < steps && job.stop.is_cancelled();
+    if end.interrupted && end.step > 0 {
+        end.checkpoint = Some(run.save()?);
+    }
+    Ok(end)
+}

@@ -1,0 +1,461 @@
+//! Online training, synchronous: generate, verify, update, publish, in lockstep.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use super::blocking::blocking;
+use super::evaluation::{Evaluation, evaluate};
+use super::generate::generate;
+use super::meter;
+use super::run::{OpenRun, RunEnd};
+use super::stack::{Stack, StackOptions};
+use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskOrder, TaskSet};
+use crate::config::{Loaded, RunConfig};
+use crate::metrics::StepMetrics;
+use crate::rollout::{Purpose, TrialPlan, group_plans};
+use crate::run_dir;
+use crate::shard::{ShardReader, ShardWriter, WriterOptions};
+use crate::train::{Filter, Recipe, StepReport, UpdateSettings, Updater, Window};
+use crate::trajectory::{Episode, EpisodeId, SamplingParams};
+
+/// An online run to do, or to go on with.
+pub struct OnlineJob {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// Whether an earlier run of the same name is moved aside.
+    pub fresh: bool,
+    /// What does not come from run.toml.
+    pub stack: StackOptions,
+    /// Fires when no more work is to begin.
+    pub stop: CancellationToken,
+    /// Who watches.
+    pub observer: PipelineObserver,
+}
+
+/// Trains until the last step, or until it is asked to stop.
+pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
+    let observer = Arc::clone(&job.observer);
+    let (loaded, fresh) = (job.loaded.clone(), job.fresh);
+    let mut run = blocking(move || OpenRun::open(&loaded, fresh, &observer)).await??;
+    let ended = Online::start(&job, &run).await;
+    let result = match ended {
+        Ok(online) => {
+            let result = online.steps(&job, &mut run).await;
+            online.stack.close().await;
+            result
+        }
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(end) => {
+            run.close(
+                if end.interrupted {
+                    run_dir::Phase::Interrupted
+                } else {
+                    run_dir::Phase::Finished
+                },
+                None,
+            )?;
+            Ok(end)
+        }
+        Err(error) => {
+            run.close(run_dir::Phase::Failed, Some(error.to_string()))?;
+            Err(error)
+        }
+    }
+}
+
+/// What stays the same over the steps.
+struct Online {
+    stack: Stack,
+    train: TaskSet,
+    validation: Vec<TaskSet>,
+    order: TaskOrder,
+    updater: Arc<Updater>,
+}
+
+impl Online {
+    async fn start(job: &OnlineJob, run: &OpenRun) -> Result<Self, PipelineError> {
+        let config = &job.loaded.config;
+        let path = config.data.train.clone().ok_or(PipelineError::MissingKey {
+            key: "data.train",
+            why: "the tasks to train on; pass --shards to train from files alone",
+        })?;
+        let (prepared, val_paths) = (run.dir.tasks(), config.data.val.clone());
+        let (train, validation) = blocking(move || {
+            let train = TaskSet::load(&path, &prepared)?;
+            let validation = val_paths
+                .iter()
+                .map(|path| TaskSet::load(path, &prepared))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, PipelineError>((train, validation))
+        })
+        .await??;
+        for warning in train
+            .warnings
+            .iter()
+            .chain(validation.iter().flat_map(|set| &set.warnings))
+        {
+            (job.observer)(PipelineEvent::Warning(warning.clone()));
+        }
+        if train.tasks.is_empty() {
+            return Err(PipelineError::Nothing("data.train holds no task".to_owned()));
+        }
+        let order = TaskOrder::new(
+            train.tasks.len(),
+            config.run.seed,
+            config.data.shuffle,
+            config.data.epochs,
+        );
+        let updater = Arc::new(updater(config, Some(config.rollout.group_size as usize))?);
+        let stack = Stack::start(
+            config,
+            &job.stack,
+            &run.dir.name(),
+            &run.dir.trials(),
+            run.trainer()?.weights(),
+            run.version(),
+            &job.observer,
+        )
+        .await?;
+        Ok(Self {
+            stack,
+            train,
+            validation,
+            order,
+            updater,
+        })
+    }
+
+    async fn steps(&self, job: &OnlineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
+        let config = &job.loaded.config;
+        let steps = config.train.steps;
+        (job.observer)(PipelineEvent::Opened {
+            run_dir: run.dir.path().to_owned(),
+            step: run.step,
+            steps,
+        });
+        let mut end = RunEnd {
+            run_dir: run.dir.path().to_owned(),
+            step: run.step,
+            steps,
+            interrupted: false,
+            evaluations: Vec::new(),
+            checkpoint: run.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
+        };
+        if run.step == 0 && config.eval.before_train {
+            let mut metrics = StepMetrics::new(0, jiff::Timestamp::now());
+            if let Some(evaluation) = self.evaluate(job, run, 0, &mut metrics).await? {
+                end.evaluations.push((0, evaluation));
+                run.log.append(&metrics)?;
+                (job.observer)(PipelineEvent::Step { step: 0, metrics });
+            }
+        }
+        while run.step < steps && !job.stop.is_cancelled() {
+            let step = run.step + 1;
+            let began = Instant::now();
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Generate,
+            });
+            let Some(sampled) = self.sample(job, run, step).await? else {
+                break;
+            };
+            let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
+            meter::rollout(
+                &mut metrics,
+                &sampled.episodes,
+                began.elapsed().as_secs_f64(),
+                config.sandbox.concurrency,
+            );
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Update,
+            });
+            let report = self.update(run, step, sampled.episodes).await?;
+            settle(run, step, &report, &sampled.replaced)?;
+            run.cursor = sampled.cursor;
+            meter::update(&mut metrics, &report);
+            if let Some(skip) = &report.skipped {
+                (job.observer)(PipelineEvent::Warning(format!(
+                    "step {step} took no optimizer step: {skip}"
+                )));
+            }
+            (job.observer)(PipelineEvent::Phase {
+                step,
+                phase: Phase::Publish,
+            });
+            let publishing = Instant::now();
+            if report.updates > 0 {
+                self.stack.publish(run.version(), run.trainer()?.weights()).await?;
+            }
+            metrics.set("timing_s/sync_weights", publishing.elapsed().as_secs_f64());
+            run.step = step;
+            let due = config.eval.every > 0 && step.is_multiple_of(config.eval.every);
+            let mut score = None;
+            if due || step == steps {
+                if let Some(evaluation) = self.evaluate(job, run, step, &mut metrics).await? {
+                    score = evaluation.headline();
+                    end.evaluations.push((step, evaluation));
+                } else {
+                    // Asked to stop in mid-validation: the step is sampled again from its durable rows.
+                    run.step = step - 1;
+                    break;
+                }
+            }
+            metrics.set("timing_s/step", began.elapsed().as_secs_f64());
+            metrics.set("perf/time_per_step", began.elapsed().as_secs_f64());
+            run.log.append(&metrics)?;
+            (job.observer)(PipelineEvent::Step { step, metrics });
+            if step.is_multiple_of(config.checkpoint.every) || step == steps {
+                let path = run.save()?;
+                if let Some((series, score)) = score {
+                    run.checkpoints.record_validation(&series, u64::from(step), score)?;
+                }
+                end.checkpoint = Some(path.clone());
+                (job.observer)(PipelineEvent::Checkpoint(path));
+            }
+        }
+        end.step = run.step;
+        end.interrupted = run.step < steps && job.stop.is_cancelled();
+        Ok(end)
+    }
+
+    /// The step's episodes, those that an earlier start left on disk among them; `None` where the epochs have
+    /// ended or no more work is to begin.
+    async fn sample(&self, job: &OnlineJob, run: &OpenRun, step: u32) -> Result<Option<Sampled>, PipelineError> {
+        let config = &job.loaded.config;
+        let mut writer = ShardWriter::new(
+            &run.dir.rollouts(),
+            &format!("trainer{}", run.lineage),
+            self.stack.shard_meta.clone(),
+            WriterOptions {
+                flush_after: config.rollout.flush.0,
+                ..WriterOptions::default()
+            },
+        )?;
+        let mut known = durable_episodes(run, step).await?;
+        let mut cursor = run.cursor;
+        let mut sampled = Sampled {
+            episodes: Vec::new(),
+            replaced: Vec::new(),
+            cursor,
+        };
+        let mut wanted = config.rollout.groups_per_step as usize;
+        let mut extra = config.rollout.max_extra_groups as usize;
+        while wanted > 0 {
+            let picked = self.order.take(cursor, wanted);
+            if picked.is_empty() {
+                break;
+            }
+            cursor += picked.len() as u64;
+            let mut plans = self.plans(config, step, &picked);
+            plans.retain(|plan| match known.remove(&plan.episode_id()) {
+                Some(episode) => {
+                    sampled.episodes.push(episode);
+                    false
+                }
+                None => true,
+            });
+            let planned = plans.len();
+            let fresh = generate(
+                &self.stack.context,
+                plans,
+                config.sandbox.concurrency as usize,
+                &mut writer,
+                &job.stop,
+            )
+            .await?;
+            let short = fresh.len() < planned;
+            sampled.episodes.extend(fresh);
+            if short {
+                return Ok(None);
+            }
+            wanted = 0;
+            if config.rollout.dynamic_sampling && extra > 0 {
+                let silent = take_silent_groups(&mut sampled.episodes, extra);
+                wanted = silent.len() / config.rollout.group_size.max(1) as usize;
+                extra -= wanted;
+                sampled.replaced.extend(silent);
+            }
+        }
+        sampled.cursor = cursor;
+        // The order of arrival depends on the machine; the update must not.
+        sampled.episodes.sort_by(|a, b| a.episode_id.cmp(&b.episode_id));
+        Ok((!sampled.episodes.is_empty()).then_some(sampled))
+    }
+
+    fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {
+        let rollout = &config.rollout;
+        let sampling = SamplingParams {
+            temperature: rollout.temperature,
+            top_p: rollout.top_p,
+            top_k: rollout.top_k,
+        };
+        picked
+            .iter()
+            .flat_map(|&index| {
+                let entry = &self.train.tasks[index];
+                group_plans(
+                    &entry.task,
+                    &entry.data_source,
+                    step,
+                    rollout.group_size,
+                    sampling,
+                    config.run.seed,
+                    Purpose::Train,
+                )
+            })
+            .collect()
+    }
+
+    async fn update(&self, run: &mut OpenRun, step: u32, episodes: Vec<Episode>) -> Result<StepReport, PipelineError> {
+        let updater = Arc::clone(&self.updater);
+        run.with_trainer(move |trainer| updater.step(trainer, u64::from(step), &episodes))
+            .await
+    }
+
+    /// Validates the served policy; `None` where there is nothing to validate on or it was asked to stop.
+    async fn evaluate(
+        &self,
+        job: &OnlineJob,
+        run: &OpenRun,
+        step: u32,
+        metrics: &mut StepMetrics,
+    ) -> Result<Option<Evaluation>, PipelineError> {
+        (job.observer)(PipelineEvent::Phase {
+            step,
+            phase: Phase::Evaluate,
+        });
+        let mut writer = ShardWriter::new(
+            &run.dir.eval(),
+            &format!("eval{}", run.lineage),
+            self.stack.shard_meta.clone(),
+            WriterOptions::default(),
+        )?;
+        let began = Instant::now();
+        let evaluation = evaluate(
+            &self.stack.context,
+            &job.loaded.config,
+            &self.validation,
+            step,
+            &mut writer,
+            &job.stop,
+        )
+        .await?;
+        if let Some(evaluation) = &evaluation {
+            metrics.set("timing_s/eval", began.elapsed().as_secs_f64());
+            meter::evaluation(metrics, evaluation);
+            (job.observer)(PipelineEvent::Evaluated {
+                step,
+                evaluation: evaluation.clone(),
+            });
+        }
+        Ok(evaluation)
+    }
+}
+
+/// What a step samples.
+struct Sampled {
+    episodes: Vec<Episode>,
+    /// Of groups that `dynamic_sampling` replaced.
+    replaced: Vec<EpisodeId>,
+    /// Tasks drawn, this step's included.
+    cursor: u64,
+}
+
+/// An updater for a configuration.
+pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<Updater, PipelineError> {
+    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
+        .map_err(|error| PipelineError::Config(error.to_string()))?;
+    let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy)
+        .map_err(|error| PipelineError::Config(error.to_string()))?;
+    let reference = match recipe.kl {
+        Some(_) => Some(lego_policy::Trainer::new(
+            lego_policy::Weights::load(&config.policy.model)?,
+            super::run::device(config.policy.device),
+            lego_policy::AdamW::default(),
+        )?),
+        None => None,
+    };
+    let window = Window {
+        prompt: config.data.max_prompt_tokens as usize,
+        response: config.data.max_response_tokens as usize,
+    };
+    Ok(Updater::new(
+        UpdateSettings {
+            recipe,
+            filter,
+            window,
+            group_size,
+            seed: config.run.seed,
+        },
+        reference,
+    )?)
+}
+
+/// Writes into the ledger what became of the step's episodes.
+pub(super) fn settle(
+    run: &mut OpenRun,
+    step: u32,
+    report: &StepReport,
+    replaced: &[EpisodeId],
+) -> Result<(), PipelineError> {
+    let step = u64::from(step);
+    run.ledger.consume(step, &report.consumed)?;
+    let mut reasons: HashMap<String, Vec<EpisodeId>> = HashMap::new();
+    for (episode, reason) in &report.dropped {
+        reasons
+            .entry(reason.text().into_owned())
+            .or_default()
+            .push(episode.clone());
+    }
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort();
+    for (reason, episodes) in reasons {
+        run.ledger.drop_episodes(step, &episodes, &reason)?;
+    }
+    if !replaced.is_empty() {
+        run.ledger.drop_episodes(step, replaced, "no_signal_replaced")?;
+    }
+    Ok(())
+}
+
+/// Episodes of this step that an earlier start made durable.
+async fn durable_episodes(run: &OpenRun, step: u32) -> Result<HashMap<EpisodeId, Episode>, PipelineError> {
+    let folder = run.dir.rollouts().join(format!("{step:06}"));
+    if !folder.is_dir() {
+        return Ok(HashMap::new());
+    }
+    let episodes = ShardReader::open(&[folder])?.episodes(None).await?;
+    Ok(episodes
+        .into_iter()
+        .map(|episode| (episode.episode_id.clone(), episode))
+        .collect())
+}
+
+/// Takes out the episodes of at most `most` groups in which all valid rewards are equal, and names them.
+fn take_silent_groups(episodes: &mut Vec<Episode>, most: usize) -> Vec<EpisodeId> {
+    let mut rewards: HashMap<_, Vec<f32>> = HashMap::new();
+    for episode in episodes.iter() {
+        rewards
+            .entry(episode.group_id.clone())
+            .or_default()
+            .extend(episode.reward);
+    }
+    let mut silent: Vec<_> = rewards
+        .into_iter()
+        .filter(|(_, rewards)| rewards.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()))
+        .map(|(group, _)| group)
+        .collect();
+    silent.sort();
+    silent.truncate(most);
+    let (out, kept) = std::mem::take(episodes)
+        .into_iter()
+        .partition(|episode| silent.contains(&episode.group_id));
+    *episodes = kept;
+    Vec::into_iter(out).map(|episode| episode.episode_id).collect()
+}

@@ -1,0 +1,248 @@
+//! Opening a run: its directory, lock, logs, ledger and the checkpoint that it goes on from.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use jiff::Timestamp;
+use lego_policy::{AdamW, Device, Trainer, Weights};
+
+use super::blocking::blocking;
+use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver};
+use crate::buffer::Ledger;
+use crate::config::{DeviceName, Loaded, RunConfig};
+use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog};
+use crate::task::sha256_hex;
+use crate::train::TrainError;
+use crate::train::checkpoint::{CheckpointState, CheckpointStore};
+use crate::trajectory::PolicyVersion;
+
+/// Keys whose change makes it another run.
+const IDENTITY: [&str; 3] = ["policy.model", "run.seed", "data.train"];
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct RunEnd {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// Last step that is complete.
+    pub step: u32,
+    /// Steps of the run.
+    pub steps: u32,
+    /// Whether it was asked to stop before.
+    pub interrupted: bool,
+    /// Validations of this start, by the step after which they took place.
+    pub evaluations: Vec<(u32, Evaluation)>,
+    /// The newest checkpoint.
+    pub checkpoint: Option<PathBuf>,
+}
+
+/// Where the run of this configuration is kept.
+pub fn run_directory(config: &RunConfig) -> PathBuf {
+    config.run.dir.join(&config.run.name)
+}
+
+/// A run, open for training.
+pub(super) struct OpenRun {
+    pub dir: RunDir,
+    /// Held as long as the run is open.
+    _lock: RunLock,
+    pub log: StepLog,
+    pub ledger: Ledger,
+    pub checkpoints: CheckpointStore,
+    pub state: RunState,
+    /// Absent only while it computes.
+    trainer: Option<Trainer>,
+    /// Last complete step.
+    pub step: u32,
+    /// Tasks drawn so far.
+    pub cursor: u64,
+    pub lineage: u32,
+    config_digest: String,
+    seed: u64,
+    tokenizer: PathBuf,
+}
+
+/// The device of the trainer.
+pub(super) fn device(name: DeviceName) -> Device {
+    match name {
+        DeviceName::Cpu => Device::Cpu,
+        DeviceName::Cuda(index) => Device::Cuda(index as usize),
+    }
+}
+
+/// Folder with the tokenizer files.
+pub(super) fn tokenizer_dir(config: &RunConfig) -> PathBuf {
+    config
+        .policy
+        .tokenizer
+        .clone()
+        .unwrap_or_else(|| config.policy.model.clone())
+}
+
+impl OpenRun {
+    /// Opens the run's directory, or starts it; goes on from its newest complete checkpoint. With `fresh` an
+    /// earlier run of the same name is moved aside first, never removed.
+    pub(super) fn open(loaded: &Loaded, fresh: bool, observer: &PipelineObserver) -> Result<Self, PipelineError> {
+        let config = &loaded.config;
+        let path = run_directory(config);
+        if fresh && path.is_dir() {
+            move_aside(&path, observer)?;
+        }
+        let resolved = loaded.to_resolved_toml();
+        let dir = RunDir::create(&path)?;
+        let lock = dir.lock()?;
+        refuse_other_run(&dir, &resolved)?;
+        dir.write_config(&resolved)?;
+        let checkpoints = CheckpointStore::open(dir.checkpoints(), config.checkpoint.keep as usize)?;
+        let checkpoint = checkpoints.latest()?;
+        let optimizer = AdamW {
+            weight_decay: config.train.weight_decay,
+            ..AdamW::default()
+        };
+        let weights = match &checkpoint {
+            Some(checkpoint) => checkpoint.weights()?,
+            None => Weights::load(&config.policy.model)?,
+        };
+        let mut trainer = Trainer::new(weights, device(config.policy.device), optimizer)?;
+        let (step, cursor) = match &checkpoint {
+            Some(checkpoint) => {
+                checkpoint.restore(&mut trainer)?;
+                (checkpoint.state.step, checkpoint.state.data_cursor)
+            }
+            None => (0, 0),
+        };
+        // The line of step 0 is the validation of the untrained policy; it stands as long as a step builds on it.
+        let (log, voided) = StepLog::open(&dir, checkpoint.as_ref().map(|_| step), config.log.tensorboard)?;
+        let mut ledger = Ledger::open(&dir.ledger())?;
+        let again = ledger.void_after(step)?;
+        if !again.is_empty() || voided > 0 {
+            observer(PipelineEvent::Warning(format!(
+                "going on from step {step}: {voided} logged steps after it are void, their {} episodes train again",
+                again.len()
+            )));
+        }
+        let mut state = dir.state()?;
+        let lineage = state.starts;
+        state.starts += 1;
+        state.steps = Some(u64::from(config.train.steps));
+        state.step = step;
+        state.become_phase(Phase::Running);
+        dir.write_state(&state)?;
+        Ok(Self {
+            dir,
+            _lock: lock,
+            log,
+            ledger,
+            checkpoints,
+            state,
+            trainer: Some(trainer),
+            step: step as u32,
+            cursor,
+            lineage,
+            config_digest: sha256_hex(resolved.as_bytes()),
+            seed: config.run.seed,
+            tokenizer: tokenizer_dir(config),
+        })
+    }
+
+    /// The weights that the trainer holds.
+    pub(super) fn version(&self) -> PolicyVersion {
+        PolicyVersion {
+            lineage: self.lineage,
+            update: self.trainer().map_or(0, Trainer::step),
+        }
+    }
+
+    /// The trainer.
+    pub(super) fn trainer(&self) -> Result<&Trainer, PipelineError> {
+        self.trainer.as_ref().ok_or_else(lost)
+    }
+
+    /// Computes with the trainer, off the threads that serve requests.
+    pub(super) async fn with_trainer<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Trainer) -> Result<T, TrainError> + Send + 'static,
+    ) -> Result<T, PipelineError> {
+        let mut trainer = self.trainer.take().ok_or_else(lost)?;
+        let (trainer, result) = blocking(move || {
+            let result = work(&mut trainer);
+            (trainer, result)
+        })
+        .await?;
+        self.trainer = Some(trainer);
+        Ok(result?)
+    }
+
+    /// Writes the checkpoint of the current step.
+    pub(super) fn save(&self) -> Result<PathBuf, PipelineError> {
+        let state = CheckpointState {
+            schema_version: crate::train::checkpoint::STATE_VERSION,
+            step: u64::from(self.step),
+            version: self.version(),
+            data_cursor: self.cursor,
+            ledger_seq: self.ledger.next_seq(),
+            seed: self.seed,
+            config_digest: self.config_digest.clone(),
+            files: std::collections::BTreeMap::new(),
+        };
+        Ok(self.checkpoints.save(self.trainer()?, state, &self.tokenizer)?.path)
+    }
+
+    /// Writes how the run ended.
+    pub(super) fn close(&mut self, phase: Phase, message: Option<String>) -> Result<(), PipelineError> {
+        self.state.step = u64::from(self.step);
+        self.state.message = message;
+        self.state.become_phase(phase);
+        Ok(self.dir.write_state(&self.state)?)
+    }
+}
+
+fn lost() -> PipelineError {
+    PipelineError::Worker("the trainer was lost in a computation that panicked".to_owned())
+}
+
+fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineError> {
+    // Whoever trains there must not lose its folder.
+    drop(RunDir::open(path)?.lock()?);
+    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let aside = path.with_file_name(format!(
+        "{}.before-{stamp}",
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    ));
+    fs::rename(path, &aside)?;
+    observer(PipelineEvent::Warning(format!(
+        "the earlier run is now {}",
+        aside.display()
+    )));
+    Ok(())
+}
+
+/// Refuses a directory whose run differs in what makes it that run.
+fn refuse_other_run(dir: &RunDir, resolved: &str) -> Result<(), PipelineError> {
+    let Ok(before) = fs::read_to_string(dir.config()) else {
+        return Ok(());
+    };
+    let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
+    let (before, now) = (parse(&before), parse(resolved));
+    let value = |table: &toml::Table, key: &str| {
+        let (section, name) = key.split_once('.').unwrap_or((key, ""));
+        table
+            .get(section)
+            .and_then(|section| section.get(name))
+            .map_or_else(|| "unset".to_owned(), ToString::to_string)
+    };
+    for key in IDENTITY {
+        let (found, expected) = (value(&before, key), value(&now, key));
+        if found != expected {
+            return Err(PipelineError::OtherRun {
+                dir: dir.path().to_owned(),
+                key,
+                expected,
+                found,
+            });
+        }
+    }
+    Ok(())
+}

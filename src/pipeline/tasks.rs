@@ -1,0 +1,84 @@
+//! The tasks of a run: from the index or from inline records, opened once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::PipelineError;
+use crate::prepare::prepare_into;
+use crate::task::{Task, TaskIndex};
+
+/// A task and where it came from.
+#[derive(Debug, Clone)]
+pub struct TaskEntry {
+    /// The task.
+    pub task: Arc<Task>,
+    /// Where it came from, as the index says.
+    pub data_source: String,
+}
+
+/// Tasks of one file, with the name under which their scores are kept.
+#[derive(Debug, Clone)]
+pub struct TaskSet {
+    /// Stem of the file.
+    pub name: String,
+    /// In the order of the index.
+    pub tasks: Vec<TaskEntry>,
+    /// What should be known about them.
+    pub warnings: Vec<String>,
+}
+
+impl TaskSet {
+    /// Opens a task index, or a JSONL of inline records, which is prepared below `prepared` first.
+    pub fn load(path: &Path, prepared: &Path) -> Result<Self, PipelineError> {
+        let mut warnings = Vec::new();
+        let index_path = if path
+            .extension()
+            .is_some_and(|extension| extension == "jsonl" || extension == "json")
+        {
+            let done = prepare_into(path, prepared)?;
+            if done.report.rejected > 0 {
+                warnings.push(format!(
+                    "{}: {} of {} records cannot become tasks; see {}",
+                    path.display(),
+                    done.report.rejected,
+                    done.report.records,
+                    done.index.with_file_name("rejected.jsonl").display()
+                ));
+            }
+            done.index
+        } else {
+            path.to_owned()
+        };
+        let index = TaskIndex::read(&index_path)?;
+        let mut tasks = Vec::with_capacity(index.rows.len());
+        for row in &index.rows {
+            let task = Task::load(&index.task_dir(row))?;
+            warnings.extend(task.warnings.iter().map(ToString::to_string));
+            tasks.push(TaskEntry {
+                task: Arc::new(task),
+                data_source: row.data_source.clone(),
+            });
+        }
+        let name = path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        Ok(Self { name, tasks, warnings })
+    }
+
+    /// The tasks of these ids, in their order. An id that is not there is an error that names it.
+    pub fn select(&self, ids: &[String], index: &Path) -> Result<Vec<TaskEntry>, PipelineError> {
+        ids.iter()
+            .map(|id| {
+                self.tasks
+                    .iter()
+                    .find(|entry| entry.task.id == *id)
+                    .cloned()
+                    .ok_or_else(|| PipelineError::UnknownTask {
+                        id: id.clone(),
+                        index: PathBuf::from(index),
+                    })
+            })
+            .collect()
+    }
+}

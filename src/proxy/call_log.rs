@@ -1,0 +1,171 @@
+//! `calls.jsonl`: the ground truth of a session, one line when a call begins and one when it ends.
+//!
+//! Lines are written before the answer is given out, so that the end of this process loses no finished call,
+//! and reach the disk in batches. The log is append-only; nothing in it is ever changed.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::ProxyError;
+use crate::inference::EngineUsage;
+use crate::prompt::Message;
+use crate::trajectory::{ConversationId, FinishReason, SamplingParams, TokenId, VersionSpan};
+
+/// Version of the lines.
+pub(super) const SCHEMA: u32 = 1;
+
+/// Longest time between a line and its being on disk.
+const SYNC_DELAY: Duration = Duration::from_millis(200);
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(super) enum Line {
+    /// The first one.
+    Session {
+        schema_version: u32,
+        task_id: String,
+        episode_index: u32,
+        at: Timestamp,
+    },
+    Begin(Begin),
+    End(Box<End>),
+}
+
+/// A call begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Begin {
+    /// Counted from 0 within the session.
+    pub(super) call: u32,
+    pub(super) at: Timestamp,
+    /// SHA-256 of the request's body.
+    pub(super) digest: String,
+    pub(super) conversation: ConversationId,
+    /// The call whose answer it continues, decided by messages.
+    pub(super) parent: Option<u32>,
+    /// The call whose tokens the prompt begins with, and how many those are; `ids` is the rest.
+    pub(super) base: Option<u32>,
+    pub(super) base_len: usize,
+    pub(super) ids: Vec<TokenId>,
+    /// What the agent added behind the parent's answer.
+    pub(super) new: Vec<Message>,
+    /// Where a conversation begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tools: Option<Vec<Value>>,
+    /// The call whose answer this one replaces, if it succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replaces: Option<u32>,
+    pub(super) sampling: SamplingParams,
+    pub(super) max_tokens: u32,
+}
+
+/// A call ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct End {
+    pub(super) call: u32,
+    pub(super) at: Timestamp,
+    pub(super) ids: Vec<TokenId>,
+    pub(super) logprobs: Option<Vec<f32>>,
+    pub(super) versions: Vec<VersionSpan>,
+    /// What the template emits after the answer.
+    pub(super) tail: Vec<TokenId>,
+    pub(super) finish: FinishReason,
+    pub(super) usage: Usage,
+    pub(super) answer: Message,
+    /// SHA-256 of the answer's JSON.
+    pub(super) answer_digest: String,
+    pub(super) parse_errors: u32,
+    /// From the request to the engine's admission, and to the end.
+    pub(super) queue_wait_s: f32,
+    pub(super) total_s: f32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}
+
+/// The engine's own count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Usage {
+    pub(super) prompt: u32,
+    pub(super) cached: u32,
+    pub(super) completion: u32,
+}
+
+impl From<EngineUsage> for Usage {
+    fn from(usage: EngineUsage) -> Self {
+        Self {
+            prompt: usage.prompt,
+            cached: usage.cached,
+            completion: usage.completion,
+        }
+    }
+}
+
+/// An open log.
+#[derive(Debug)]
+pub(super) struct CallLog {
+    path: PathBuf,
+    file: Mutex<File>,
+    sync_scheduled: AtomicBool,
+}
+
+impl CallLog {
+    /// Creates the file and its folders; goes on behind what is there.
+    pub(super) fn open(path: &Path) -> Result<Arc<Self>, ProxyError> {
+        let failed = |source| ProxyError::CallLog {
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let file = File::options().append(true).create(true).open(path).map_err(failed)?;
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            file: Mutex::new(file),
+            sync_scheduled: AtomicBool::new(false),
+        }))
+    }
+
+    /// Appends a line, and sees to it that it reaches the disk soon. Needs a tokio runtime.
+    pub(super) fn append(self: &Arc<Self>, line: &Line) -> Result<(), ProxyError> {
+        let mut text = serde_json::to_vec(line).map_err(|error| self.failed(error.into()))?;
+        text.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(&text).map_err(|source| self.failed(source))?;
+        drop(file);
+        if !self.sync_scheduled.swap(true, Ordering::AcqRel) {
+            let log = Arc::clone(self);
+            tokio::spawn(async move {
+                tokio::time::sleep(SYNC_DELAY).await;
+                log.sync_scheduled.store(false, Ordering::Release);
+                let synced = tokio::task::spawn_blocking(move || log.sync()).await;
+                if let Ok(Err(error)) = synced {
+                    tracing::error!(%error, "call log not durable");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written is on disk.
+    pub(super) fn sync(&self) -> Result<(), ProxyError> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).try_clone();
+        file.and_then(|file| file.sync_data())
+            .map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: std::io::Error) -> ProxyError {
+        ProxyError::CallLog {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}

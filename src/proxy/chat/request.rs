@@ -1,0 +1,230 @@
+//! Reads a Chat Completions request. Unknown fields are ignored; wrong ones are named.
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{ApiError, ModelRequest, Presentation};
+use crate::prompt::{Message, Role, ToolCall};
+use crate::proxy::generate::hex;
+
+/// A request, read.
+#[derive(Debug)]
+pub(super) struct ChatRequest {
+    pub(super) request: ModelRequest,
+    pub(super) presentation: Presentation,
+}
+
+pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, ApiError> {
+    let mut fields: Map<String, Value> = match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(other) => {
+            return Err(ApiError::bad_request(format!(
+                "expected a JSON object, found {}",
+                kind(&other)
+            )));
+        }
+        Err(error) => return Err(ApiError::bad_request(format!("the body is not valid JSON: {error}"))),
+    };
+    if let Some(n) = fields.get("n").filter(|n| !n.is_null())
+        && n.as_u64() != Some(1)
+    {
+        return Err(ApiError::field("n", &format!("only 1 is supported, found {n}")));
+    }
+    let messages = match fields.remove("messages") {
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        Some(Value::Array(_)) => return Err(ApiError::field("messages", "expected at least one message")),
+        Some(other) => return Err(expected("messages", "a list of messages", &other)),
+        None => return Err(ApiError::field("messages", "is missing")),
+    };
+    let messages = messages
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| message(value, &format!("messages[{index}]")))
+        .collect::<Result<_, _>>()?;
+    let tools = match fields.remove("tools") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(tools)) => Some(tools).filter(|tools| !tools.is_empty()),
+        Some(other) => return Err(expected("tools", "a list of tools", &other)),
+    };
+    let max_tokens = match number(&fields, "max_completion_tokens", Value::as_u64, "a whole number")? {
+        Some(limit) => Some(limit),
+        None => number(&fields, "max_tokens", Value::as_u64, "a whole number")?,
+    };
+    if max_tokens == Some(0) {
+        return Err(ApiError::field("max_tokens", "expected at least 1"));
+    }
+    let as_f32 =
+        |key: &str| Ok::<_, ApiError>(number(&fields, key, Value::as_f64, "a number")?.map(|value| value as f32));
+    let include_usage = fields
+        .get("stream_options")
+        .is_some_and(|options| options["include_usage"] == true);
+    Ok(ChatRequest {
+        request: ModelRequest {
+            digest: hex(&Sha256::digest(body)),
+            messages,
+            calls_allowed: tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none"),
+            tools,
+            max_tokens: max_tokens.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
+            temperature: as_f32("temperature")?,
+            top_p: as_f32("top_p")?,
+            top_k: number(&fields, "top_k", Value::as_i64, "a whole number")?.map(|value| value as i32),
+        },
+        presentation: Presentation {
+            model: fields
+                .get("model")
+                .and_then(Value::as_str)
+                .unwrap_or(default_model)
+                .to_owned(),
+            stream: flag(&fields, "stream")?,
+            include_usage,
+            logprobs: flag(&fields, "logprobs")?,
+            return_token_ids: flag(&fields, "return_token_ids")?,
+        },
+    })
+}
+
+fn message(value: Value, at: &str) -> Result<Message, ApiError> {
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a message", &value));
+    };
+    let role = match fields.get("role").and_then(Value::as_str) {
+        Some("system" | "developer") => Role::System,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool" | "function") => Role::Tool,
+        Some(other) => {
+            return Err(ApiError::field(
+                format!("{at}.role"),
+                &format!("unknown role `{other}`"),
+            ));
+        }
+        None => return Err(ApiError::field(format!("{at}.role"), "expected a string")),
+    };
+    let (content, thinking) = content(fields.remove("content"), &format!("{at}.content"))?;
+    let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let reasoning = text(fields.remove("reasoning_content"))
+        .or_else(|| text(fields.remove("reasoning")))
+        .or(thinking);
+    let tool_calls = match (fields.remove("tool_calls"), fields.remove("function_call")) {
+        (Some(Value::Array(calls)), _) => calls
+            .into_iter()
+            .enumerate()
+            .map(|(index, call)| tool_call(call, &format!("{at}.tool_calls[{index}]")))
+            .collect::<Result<_, _>>()?,
+        (None | Some(Value::Null), Some(call @ Value::Object(_))) => {
+            vec![function(None, call, &format!("{at}.function_call"))?]
+        }
+        (None | Some(Value::Null), _) => Vec::new(),
+        (Some(other), _) => return Err(expected(&format!("{at}.tool_calls"), "a list of calls", &other)),
+    };
+    Ok(Message {
+        role,
+        content,
+        reasoning_content: reasoning.filter(|text| !text.is_empty()),
+        tool_calls,
+        tool_call_id: text(fields.remove("tool_call_id")),
+        name: text(fields.remove("name")),
+    })
+}
+
+/// Text and thinking of a content that is a string, a list of blocks, or absent.
+fn content(value: Option<Value>, at: &str) -> Result<(String, Option<String>), ApiError> {
+    let blocks = match value {
+        None | Some(Value::Null) => return Ok((String::new(), None)),
+        Some(Value::String(text)) => return Ok((text, None)),
+        Some(Value::Array(blocks)) => blocks,
+        Some(other) => return Err(expected(at, "a string or a list of blocks", &other)),
+    };
+    let mut texts: Vec<String> = Vec::with_capacity(blocks.len());
+    let mut thinking: Option<String> = None;
+    for (index, mut block) in blocks.into_iter().enumerate() {
+        let here = || format!("{at}[{index}]");
+        let block_type = block["type"].as_str().unwrap_or("text").to_owned();
+        match (
+            block_type.as_str(),
+            block.get_mut("text").map(Value::take),
+            block.get("thinking"),
+        ) {
+            ("image_url" | "image" | "input_image", ..) => {
+                return Err(ApiError::field(here(), "images are not supported by this model"));
+            }
+            ("thinking" | "reasoning", text, inner) => {
+                let text = inner.cloned().or(text);
+                thinking
+                    .get_or_insert_default()
+                    .push_str(text.as_ref().and_then(Value::as_str).unwrap_or_default());
+            }
+            (_, Some(Value::String(text)), _) => texts.push(text),
+            _ if block.is_string() => texts.extend(block.as_str().map(str::to_owned)),
+            ("refusal", ..) => texts.extend(block["refusal"].as_str().map(str::to_owned)),
+            (other, ..) => {
+                return Err(ApiError::field(
+                    here(),
+                    &format!("blocks of type `{other}` are not supported"),
+                ));
+            }
+        }
+    }
+    Ok((texts.join("\n"), thinking))
+}
+
+fn tool_call(value: Value, at: &str) -> Result<ToolCall, ApiError> {
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a call", &value));
+    };
+    let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
+    match fields.remove("function") {
+        Some(call) => function(id, call, &format!("{at}.function")),
+        None => Err(ApiError::field(format!("{at}.function"), "is missing")),
+    }
+}
+
+fn function(id: Option<String>, value: Value, at: &str) -> Result<ToolCall, ApiError> {
+    let Value::Object(mut fields) = value else {
+        return Err(expected(at, "a function", &value));
+    };
+    let Some(name) = fields.get("name").and_then(Value::as_str).map(str::to_owned) else {
+        return Err(ApiError::field(format!("{at}.name"), "expected a string"));
+    };
+    let arguments = match fields.remove("arguments") {
+        Some(Value::String(text)) => ToolCall::parse_arguments(&text),
+        None | Some(Value::Null) => Value::Object(Map::new()),
+        Some(object) => object,
+    };
+    Ok(ToolCall::new(id, name, arguments))
+}
+
+fn flag(fields: &Map<String, Value>, key: &str) -> Result<bool, ApiError> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(expected(key, "true or false", other)),
+    }
+}
+
+fn number<T>(
+    fields: &Map<String, Value>,
+    key: &str,
+    read: fn(&Value) -> Option<T>,
+    what: &str,
+) -> Result<Option<T>, ApiError> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| expected(key, what, value)),
+    }
+}
+
+fn expected(at: &str, what: &str, found: &Value) -> ApiError {
+    ApiError::field(at, &format!("expected {what}, found {}", kind(found)))
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(_) => "a string".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}

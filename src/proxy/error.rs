@@ -1,0 +1,172 @@
+//! Failures of the proxy itself, and refusals as its clients see them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::inference::EngineError;
+use crate::trajectory::SessionKey;
+use crate::trajectory::forest::ForestError;
+
+/// A failure towards whoever runs the proxy.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// There is no such session, or it was closed before.
+    #[error("no open session `{0}`")]
+    UnknownSession(SessionKey),
+    /// The call log could not be written.
+    #[error("call log `{}` could not be written: {source}", path.display())]
+    CallLog {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The call log could not be read.
+    #[error("call log `{}`, line {line}: {reason}", path.display())]
+    BadCallLog {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1; 0 where the file could not be read at all.
+        line: usize,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A call contradicts itself.
+    #[error(transparent)]
+    Forest(#[from] ForestError),
+}
+
+/// A refusal or failure towards a client, in no dialect yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: u16,
+    pub(super) kind: &'static str,
+    pub(super) code: Option<&'static str>,
+    /// The field at fault.
+    pub(super) param: Option<String>,
+    pub(super) message: String,
+    pub(super) retry_after: Option<Duration>,
+    /// Whether sending the same again can help.
+    pub(super) retryable: bool,
+}
+
+impl ApiError {
+    fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self {
+            status,
+            kind,
+            code: None,
+            param: None,
+            message,
+            retry_after: None,
+            retryable: false,
+        }
+    }
+
+    /// A field that is not what it should be.
+    pub(super) fn field(param: impl Into<String>, problem: &str) -> Self {
+        let param = param.into();
+        let message = format!("{param}: {problem}");
+        Self {
+            param: Some(param),
+            ..Self::new(400, "invalid_request_error", message)
+        }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "invalid_request_error", message)
+    }
+
+    /// The text by which agents recognise that they must compact.
+    pub(super) fn context_length(window: usize, prompt: usize) -> Self {
+        Self {
+            code: Some("context_length_exceeded"),
+            param: Some("messages".to_owned()),
+            ..Self::bad_request(format!(
+                "This model's maximum context length is {window} tokens. However, your messages resulted in {prompt} \
+                 tokens. Please reduce the length of the messages."
+            ))
+        }
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        let message = "Incorrect API key provided: no session has this key.";
+        Self {
+            code: Some("invalid_api_key"),
+            ..Self::new(401, "authentication_error", message)
+        }
+    }
+
+    pub(super) fn closed() -> Self {
+        Self {
+            code: Some("session_closed"),
+            ..Self::new(410, "invalid_request_error", "This session has ended.")
+        }
+    }
+
+    pub(super) fn not_found(path: &str) -> Self {
+        Self {
+            code: Some("not_found"),
+            ..Self::new(404, "invalid_request_error", format!("Unknown route: {path}"))
+        }
+    }
+
+    pub(super) fn too_large(limit: usize) -> Self {
+        Self::new(
+            413,
+            "invalid_request_error",
+            format!("The body is larger than {} MiB.", limit >> 20),
+        )
+    }
+
+    pub(super) fn encoding(name: &str) -> Self {
+        let message = format!("Content-Encoding `{name}` is not supported yet; send the body as it is.");
+        Self::new(415, "invalid_request_error", message)
+    }
+
+    pub(super) fn preempted() -> Self {
+        let message = "A newer attempt of the same request took this one's place.";
+        Self {
+            code: Some("preempted"),
+            ..Self::new(409, "conflict_error", message)
+        }
+    }
+
+    pub(super) fn turn_cap(cap: u32) -> Self {
+        let message = format!("This session may make {cap} model calls, and has made them.");
+        Self {
+            code: Some("turn_cap"),
+            ..Self::new(429, "rate_limit_error", message)
+        }
+    }
+
+    pub(super) fn unavailable(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
+        let retry_after = retry_after.or(Some(Duration::from_secs(1)));
+        Self {
+            retry_after,
+            retryable: true,
+            ..Self::new(503, "server_error", message)
+        }
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "server_error", message)
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Window { prompt, window } => Self::context_length(window, prompt),
+            EngineError::Invalid(message) => Self::bad_request(message),
+            EngineError::Unavailable { reason, retry_after } => {
+                Self::unavailable(format!("The engine is unavailable: {reason}"), retry_after)
+            }
+            error @ EngineError::Recording { .. } => Self::internal(error.to_string()),
+            error @ (EngineError::Rejected(_) | EngineError::Weights { .. }) => {
+                Self::unavailable(error.to_string(), None)
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One generation in flight, and everyone who watches it.
+//!
+//! The generation belongs to the session, not to a connection: clients attach and leave, and each sees the
+//! answer from its beginning. When nobody has watched for the grace time, the generation is given up.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::error::ApiError;
+use crate::inference::EngineUsage;
+use crate::prompt::{AnswerEvent, Message};
+use crate::trajectory::{FinishReason, TokenId};
+
+/// A generation that clients can watch.
+pub(super) struct Flight {
+    /// The call's number in its session.
+    pub(super) call: u32,
+    state: Mutex<FlightState>,
+    progress: watch::Sender<()>,
+    viewers: watch::Sender<usize>,
+    /// Ends it: the session closes, or a newer attempt takes its place.
+    pub(super) cancel: CancellationToken,
+}
+
+/// What has come so far.
+#[derive(Default)]
+pub(super) struct FlightState {
+    pub(super) prompt: Arc<[TokenId]>,
+    pub(super) ids: Vec<TokenId>,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) events: Vec<AnswerEvent>,
+    pub(super) preempted: bool,
+    pub(super) end: Option<FlightEnd>,
+    ended_at: Option<Instant>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone)]
+pub(super) enum FlightEnd {
+    Answered {
+        finish: FinishReason,
+        message: Arc<Message>,
+        usage: EngineUsage,
+    },
+    Failed(ApiError),
+}
+
+impl Flight {
+    pub(super) fn new(call: u32, cancel: CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            call,
+            state: Mutex::default(),
+            progress: watch::channel(()).0,
+            viewers: watch::channel(0).0,
+            cancel,
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, FlightState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes everyone who watches.
+    pub(super) fn update(&self, change: impl FnOnce(&mut FlightState)) {
+        change(&mut self.state());
+        self.progress.send_replace(());
+    }
+
+    pub(super) fn end(&self, end: FlightEnd) {
+        self.update(|state| {
+            state.end.get_or_insert(end);
+            state.ended_at.get_or_insert_with(Instant::now);
+        });
+    }
+
+    /// Takes this attempt out in favour of a newer one.
+    pub(super) fn preempt(&self) {
+        self.state().preempted = true;
+        self.cancel.cancel();
+    }
+
+    /// How long ago it ended.
+    pub(super) fn ended_for(&self) -> Option<Duration> {
+        self.state().ended_at.map(|at| at.elapsed())
+    }
+
+    /// Waits until nobody has watched for the grace time.
+    pub(super) async fn abandoned(&self, grace: Duration) {
+        let mut viewers = self.viewers.subscribe();
+        loop {
+            // The sender lives as long as `self`, so these cannot fail.
+            let _ = viewers.wait_for(|&count| count == 0).await;
+            tokio::select! {
+                () = tokio::time::sleep(grace) => return,
+                _ = viewers.wait_for(|&count| count > 0) => {}
+            }
+        }
+    }
+
+    /// Watches it from the beginning.
+    pub(super) fn watch(self: &Arc<Self>) -> Viewer {
+        self.viewers.send_modify(|count| *count += 1);
+        Viewer {
+            progress: self.progress.subscribe(),
+            flight: Arc::clone(self),
+            events: 0,
+            tokens: 0,
+        }
+    }
+}
+
+/// One client's view.
+pub(super) struct Viewer {
+    flight: Arc<Flight>,
+    progress: watch::Receiver<()>,
+    events: usize,
+    tokens: usize,
+}
+
+/// What is new since the last look.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) events: Vec<AnswerEvent>,
+    pub(super) ids: Vec<TokenId>,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) end: Option<FlightEnd>,
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.ids.is_empty() && self.end.is_none()
+    }
+}
+
+impl Viewer {
+    /// Waits for the first token or the end, at most this long.
+    pub(super) async fn started(&mut self, patience: Duration) -> Option<ApiError> {
+        let flight = Arc::clone(&self.flight);
+        let begun = async {
+            while flight.state().end.is_none() && flight.state().ids.is_empty() {
+                if self.progress.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(patience, begun).await;
+        match &flight.state().end {
+            Some(FlightEnd::Failed(error)) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits for the end. What comes after an answer is `Failed` or `Answered`.
+    pub(super) async fn finished(&mut self) -> FlightEnd {
+        loop {
+            self.progress.mark_unchanged();
+            if let Some(end) = &self.flight.state().end {
+                return end.clone();
+            }
+            if self.progress.changed().await.is_err() {
+                return FlightEnd::Failed(ApiError::internal("the generation was lost"));
+            }
+        }
+    }
+
+    /// Waits until there is something new, at most this long; `None` if there is not.
+    pub(super) async fn next(&mut self, patience: Duration) -> Option<News> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            self.progress.mark_unchanged();
+            let news = self.take();
+            if !news.is_empty() {
+                return Some(news);
+            }
+            match tokio::time::timeout_at(deadline, self.progress.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return None,
+            }
+        }
+    }
+
+    fn take(&mut self) -> News {
+        let state = self.flight.state();
+        let news = News {
+            events: state.events[self.events..].to_vec(),
+            ids: state.ids[self.tokens..].to_vec(),
+            logprobs: state.logprobs.get(self.tokens..).unwrap_or_default().to_vec(),
+            end: state.end.clone(),
+        };
+        self.events = state.events.len();
+        self.tokens = state.ids.len();
+        news
+    }
+
+    pub(super) fn flight(&self) -> &Flight {
+        &self.flight
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.flight.viewers.send_modify(|count| *count -= 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! From a request to what the engine is asked: place in the session, prompt, budget, sampling.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::SamplingPolicy;
+use super::call_log::Begin;
+use super::error::ApiError;
+use super::session::{ModelRequest, Session};
+use crate::inference::{RequestOrigin, Sampling};
+use crate::prompt::{PromptError, Role};
+use crate::trajectory::{SamplingParams, TokenId};
+
+/// A request, ready for the engine.
+pub(super) struct Prepared {
+    pub(super) prompt: Arc<[TokenId]>,
+    pub(super) begin: Begin,
+    pub(super) sampling: Sampling,
+    pub(super) origin: RequestOrigin,
+    /// Whether the answer may call tools.
+    pub(super) calls_allowed: bool,
+}
+
+/// Finds the request's place and builds its prompt. `call` is its number in the session.
+pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -> Result<Prepared, ApiError> {
+    let proxy = &session.proxy;
+    let tools = request.tools.as_deref();
+    let (place, recorded, parent, replaces) = {
+        let mut state = session.state();
+        let place = state.recording.place(&request.messages, tools);
+        if let Some(last_end) = state.last_end.get(&place.conversation).copied() {
+            state
+                .tool_gaps
+                .push(Instant::now().duration_since(last_end).as_secs_f32());
+        }
+        let recorded = place.parent.map(|turn| state.recording.recorded(turn));
+        let parent = place.parent.map(|turn| state.recording.call_of(turn));
+        // Who goes on from an answer has received it: no retry of it is to come, and its prompt need not be kept.
+        state.flights.retain(|_, flight| Some(flight.call) != parent);
+        (place, recorded, parent, state.recording.repeated_call(&request.digest))
+    };
+    let continued =
+        recorded.and_then(|recorded| recorded.prompt(&proxy.prompt, &request.messages[place.recorded..], tools));
+    let prompt: Arc<[TokenId]> = match continued {
+        Some(prompt) => prompt.into(),
+        None => proxy
+            .prompt
+            .first(&request.messages, tools)
+            .map_err(|error| refused(&error))?
+            .into(),
+    };
+    let room = proxy.window.saturating_sub(prompt.len());
+    if room == 0 {
+        session.counts.context_overflow.store(true, Ordering::Relaxed);
+        return Err(ApiError::context_length(proxy.window, prompt.len()));
+    }
+    let max_tokens = request
+        .max_tokens
+        .unwrap_or(u32::MAX)
+        .min(proxy.max_tokens)
+        .min(room as u32);
+    let params = sampling_params(session, &request);
+    let sampling = Sampling {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        top_k: params.top_k,
+        max_tokens,
+        stop_token_ids: proxy.prompt.tokenizer().stop_ids(),
+        seed: call_seed(session.options.seed, call),
+    };
+    let origin = RequestOrigin {
+        task_id: session.options.task_id.clone(),
+        episode_index: session.options.episode_index,
+        turn: request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count() as u32,
+    };
+    let (base, base_len) = session.state().recording.base(&prompt);
+    let begin = Begin {
+        call,
+        at: jiff::Timestamp::now(),
+        conversation: place.conversation,
+        parent,
+        base,
+        base_len,
+        ids: prompt[base_len..].to_vec(),
+        new: request.messages.split_off(place.recorded),
+        tools: if parent.is_none() { request.tools } else { None },
+        digest: request.digest,
+        replaces,
+        sampling: params,
+        max_tokens,
+    };
+    Ok(Prepared {
+        prompt,
+        begin,
+        sampling,
+        origin,
+        calls_allowed: request.calls_allowed,
+    })
+}
+
+/// The run's settings, or the session's; the agent's only where the proxy lets them through.
+fn sampling_params(session: &Session, request: &ModelRequest) -> SamplingParams {
+    let run = session.options.sampling.unwrap_or(session.proxy.sampling);
+    let asked = SamplingParams {
+        temperature: request.temperature.unwrap_or(run.temperature),
+        top_p: request.top_p.unwrap_or(run.top_p),
+        top_k: request.top_k.unwrap_or(run.top_k),
+    };
+    match session.proxy.sampling_policy {
+        SamplingPolicy::Agent => asked,
+        SamplingPolicy::Run => {
+            session
+                .counts
+                .sampling_overrides
+                .fetch_add(u32::from(asked != run), Ordering::Relaxed);
+            run
+        }
+    }
+}
+
+fn refused(error: &PromptError) -> ApiError {
+    match error {
+        PromptError::Template(_) => ApiError::field("messages", &error.to_string()),
+        _ => ApiError::internal(error.to_string()),
+    }
+}
+
+/// Another seed for each call of a session (`SplitMix64`).
+fn call_seed(session: u64, call: u32) -> u64 {
+    let mut z = session.wrapping_add(u64::from(call).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

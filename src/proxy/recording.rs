@@ -1,0 +1,232 @@
+//! What a session has recorded: tokens in the forest, messages in the turns. Built live, or from the log.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::call_log::{Begin, End};
+use super::turns::{NewTurn, Place, TurnId, Turns};
+use super::{ProxyError, SessionCapture};
+use crate::config::{BuilderName, CaptureScope};
+use crate::prompt::{Message, PromptBuilder, Role};
+use crate::trajectory::forest::{ExportOptions, SegmentBuilder, TrainScope};
+use crate::trajectory::{CallForest, CallRecord, ConversationId, NodeId, TokenId};
+
+/// Everything recorded in one session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Recording {
+    forest: CallForest,
+    turns: Turns,
+    /// The node of each call, by the call's number.
+    nodes: Vec<(u32, NodeId)>,
+    tool_calls: u32,
+    parse_errors: u32,
+    preempted: u32,
+}
+
+impl Recording {
+    /// Where a request belongs; see `Turns::place`.
+    pub(super) fn place(&mut self, messages: &[Message], tools: Option<&[Value]>) -> Place {
+        self.turns.place(messages, tools)
+    }
+
+    /// What a continuation needs of the answer it continues: its tokens from the root on, and what it was.
+    pub(super) fn recorded(&self, turn: TurnId) -> Recorded {
+        let turn_data = self.turns.turn(turn);
+        let opening = &self.turns.conversation_of(turn).opening;
+        Recorded {
+            path: self.forest.path(turn_data.node),
+            last_token: turn_data.last_token,
+            answer: turn_data.answer.clone(),
+            has_system: opening.first().is_some_and(|message| message.role == Role::System),
+        }
+    }
+
+    /// The number of the call that a turn came from.
+    pub(super) fn call_of(&self, turn: TurnId) -> u32 {
+        self.turns.turn(turn).call
+    }
+
+    /// The call whose answer an identical request would replace.
+    pub(super) fn repeated_call(&self, digest: &str) -> Option<u32> {
+        self.turns.unanswered_repeat(digest).map(|turn| turn.call)
+    }
+
+    /// The call whose path the prompt begins with, and the length of that path: the log holds only the rest.
+    pub(super) fn base(&self, prompt: &[TokenId]) -> (Option<u32>, usize) {
+        let node = self.forest.parent_of(prompt);
+        let call = node
+            .and_then(|node| self.nodes.iter().find(|(_, other)| *other == node))
+            .map(|(call, _)| *call);
+        match (call, node) {
+            (Some(call), Some(node)) => (Some(call), self.forest.node(node).path_len()),
+            _ => (None, 0),
+        }
+    }
+
+    /// The prompt that a log line stands for.
+    pub(super) fn prompt(&self, begin: &Begin) -> Option<Vec<TokenId>> {
+        let mut prompt = match begin.base {
+            None => Vec::new(),
+            Some(base) => self.forest.path(self.node_of(base)?),
+        };
+        (prompt.len() == begin.base_len).then(|| prompt.extend_from_slice(&begin.ids))?;
+        Some(prompt)
+    }
+
+    /// Puts back what `place` did for a call that a log names.
+    pub(super) fn restore_conversation(&mut self, begin: &Begin) {
+        if begin.parent.is_none() {
+            self.turns
+                .restore_conversation(begin.conversation, &begin.new, begin.tools.as_deref());
+        }
+    }
+
+    /// Records one ended call.
+    pub(super) fn record(&mut self, prompt: &[TokenId], begin: Begin, end: &End) -> Result<(), ProxyError> {
+        let node = self.forest.record(CallRecord {
+            prompt,
+            output: &end.ids,
+            logprobs: end.logprobs.as_deref(),
+            versions: &end.versions,
+            tail: &end.tail,
+            finish: end.finish,
+            conversation: begin.conversation,
+        })?;
+        self.tool_calls += end.answer.tool_calls.len() as u32;
+        self.parse_errors += end.parse_errors;
+        let Some(node) = node else { return Ok(()) };
+        self.nodes.push((begin.call, node));
+        if !self.forest.node(node).finish_is_an_end() {
+            return Ok(());
+        }
+        if let Some(replaced) = begin.replaces.and_then(|call| self.node_of(call))
+            && !self.forest.node(replaced).is_continued()
+        {
+            self.forest.roll_back(replaced)?;
+        }
+        self.turns.push(NewTurn {
+            parent: begin.parent.and_then(|call| self.turns.of_call(call)),
+            new: begin.new,
+            answer: end.answer.clone(),
+            node,
+            last_token: end.ids.last().copied(),
+            conversation: begin.conversation,
+            call: begin.call,
+            digest: begin.digest,
+        });
+        Ok(())
+    }
+
+    /// Counts an attempt that a newer one of the same request displaced.
+    pub(super) fn count_preempted(&mut self) {
+        self.preempted += 1;
+    }
+
+    /// Segments, audit, ledger and transcript; what only a live session knows is left at its default.
+    pub(super) fn capture(&self, scope: CaptureScope, builder: BuilderName) -> SessionCapture {
+        let main = self.main_conversations();
+        let export = self.forest.export(&ExportOptions {
+            scope: match scope {
+                CaptureScope::Main => TrainScope::Main,
+                CaptureScope::All => TrainScope::All,
+            },
+            builder: match builder {
+                BuilderName::Segments => SegmentBuilder::Segments,
+                BuilderName::PerCall => SegmentBuilder::PerCall,
+            },
+            main: &main,
+        });
+        let mut audit = export.audit;
+        audit.num_tool_calls = self.tool_calls;
+        audit.num_parse_errors = self.parse_errors;
+        audit.num_preempted = self.preempted;
+        let transcript = self.turns.transcript(|conversation| main.contains(&conversation));
+        SessionCapture {
+            segments: export.segments,
+            audit,
+            ledger: export.ledger,
+            messages: serde_json::to_string(&transcript).unwrap_or_default(),
+            ..SessionCapture::default()
+        }
+    }
+
+    /// The agent's own conversations: those with the instructions and tools of the first that has tools, or
+    /// of the very first where none has any. Title generators and the like have no tools; sub-agents have
+    /// other instructions; a compacted history has the same of both.
+    fn main_conversations(&self) -> HashSet<ConversationId> {
+        let all = self.turns.conversations();
+        let Some(first) = all
+            .iter()
+            .find(|conversation| conversation.tools.is_some())
+            .or(all.first())
+        else {
+            return HashSet::new();
+        };
+        let instructions = |opening: &[Message]| -> Vec<Message> {
+            opening
+                .iter()
+                .filter(|message| message.role == Role::System)
+                .cloned()
+                .collect()
+        };
+        let wanted = instructions(&first.opening);
+        all.iter()
+            .enumerate()
+            .filter(|(_, conversation)| {
+                let own = instructions(&conversation.opening);
+                conversation.tools == first.tools
+                    && own.len() == wanted.len()
+                    && own
+                        .iter()
+                        .zip(&wanted)
+                        .all(|(left, right)| left.says_the_same_as(right))
+            })
+            .map(|(index, _)| ConversationId(index as u32))
+            .collect()
+    }
+
+    fn node_of(&self, call: u32) -> Option<NodeId> {
+        self.nodes
+            .iter()
+            .rev()
+            .find(|(other, _)| *other == call)
+            .map(|(_, node)| *node)
+    }
+}
+
+/// What is known of an answer that a request continues.
+pub(super) struct Recorded {
+    pub(super) path: Vec<TokenId>,
+    pub(super) last_token: Option<TokenId>,
+    pub(super) answer: Message,
+    pub(super) has_system: bool,
+}
+
+impl Recorded {
+    /// Recorded tokens and the rendered delta; `None` where this template cannot do it.
+    pub(super) fn prompt(
+        mut self,
+        builder: &PromptBuilder,
+        new: &[Message],
+        tools: Option<&[Value]>,
+    ) -> Option<Vec<TokenId>> {
+        let Self {
+            last_token,
+            ref answer,
+            has_system,
+            ..
+        } = self;
+        let delta = builder
+            .delta(crate::prompt::Continuation {
+                last_token,
+                answer,
+                has_system,
+                new,
+                tools,
+            })
+            .ok()?;
+        self.path.extend(delta);
+        Some(self.path)
+    }
+}

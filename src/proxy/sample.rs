@@ -1,0 +1,279 @@
+//! Sampling one answer, across as many engine generations as it takes.
+//!
+//! A generation that the engine lost or aborted by itself is continued from the tokens already sampled, with
+//! what is left of the budget: who watches sees one unbroken answer. What contradicts itself is rejected,
+//! never repaired.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::error::ApiError;
+use super::flight::Flight;
+use super::generate::{reason_of_stop, stopped};
+use super::prepare::Prepared;
+use super::session::Session;
+use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, GenerationEvent, TokenDelta};
+use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer};
+use crate::trajectory::{FinishReason, TokenId, VersionSpan};
+
+/// Generations lost in a row, without a token between them, before an answer is given up.
+const MAX_LOSSES: u32 = 3;
+
+/// Longest wait for the engine to confirm an abort.
+const ABORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that one answer became.
+pub(super) struct Sampled {
+    pub(super) ids: Vec<TokenId>,
+    pub(super) logprobs: Option<Vec<f32>>,
+    pub(super) versions: Vec<VersionSpan>,
+    pub(super) finish: FinishReason,
+    pub(super) usage: EngineUsage,
+    pub(super) message: Message,
+    pub(super) parse_errors: u32,
+    pub(super) admitted: Option<Instant>,
+    /// Why there is no answer, with `Abort` and `Error`.
+    pub(super) error: Option<ApiError>,
+}
+
+/// How one engine generation ended.
+enum Attempt {
+    Ended(FinishReason),
+    /// Nobody wants it any more.
+    Stopped,
+    /// The engine lost it.
+    Lost(EngineError),
+    /// What it sent is not to be used.
+    Refused(EngineError),
+}
+
+/// Samples an answer and shows it to the flight's viewers as it comes.
+pub(super) async fn sample(session: &Session, flight: &Flight, prepared: &Prepared) -> Sampled {
+    let proxy = &session.proxy;
+    let format = proxy.tool_format.filter(|_| prepared.calls_allowed);
+    let mut sampling = Progress {
+        flight,
+        tokenizer: proxy.prompt.tokenizer(),
+        decoder: proxy.prompt.tokenizer().decode_stream(),
+        parser: AnswerParser::new(format, proxy.prompt.thinking(), call_id),
+        ids: Vec::new(),
+        logprobs: None,
+        versions: Vec::new(),
+        usage: EngineUsage::default(),
+        admitted: None,
+    };
+    let mut losses = 0;
+    let (finish, error) = loop {
+        let before = sampling.ids.len();
+        match sampling.attempt(session, prepared, losses).await {
+            Attempt::Ended(finish) => break (finish, None),
+            Attempt::Stopped => break (FinishReason::Abort, Some(reason_of_stop(session, flight))),
+            Attempt::Refused(error) => break (FinishReason::Error, Some(error.into())),
+            Attempt::Lost(error) => {
+                losses = if sampling.ids.len() > before { 1 } else { losses + 1 };
+                // With nothing sampled the client is told at once; its retry, or the balancer, goes elsewhere.
+                if sampling.ids.is_empty() || losses > MAX_LOSSES {
+                    break (FinishReason::Error, Some(error.into()));
+                }
+                tracing::warn!(session = %session.key, %error, sampled = sampling.ids.len(), "generation lost, continued");
+            }
+        }
+    };
+    if finish == FinishReason::Error {
+        session.counts.engine_errors.fetch_add(1, Ordering::Relaxed);
+    }
+    sampling.finish(finish, error)
+}
+
+struct Progress<'a> {
+    flight: &'a Flight,
+    tokenizer: &'a Tokenizer,
+    decoder: DecodeStream<'a>,
+    parser: AnswerParser,
+    ids: Vec<TokenId>,
+    logprobs: Option<Vec<f32>>,
+    versions: Vec<VersionSpan>,
+    usage: EngineUsage,
+    admitted: Option<Instant>,
+}
+
+impl Progress<'_> {
+    /// One engine generation, from what has been sampled so far.
+    async fn attempt(&mut self, session: &Session, prepared: &Prepared, losses: u32) -> Attempt {
+        let mut sampling = prepared.sampling.clone();
+        sampling.max_tokens = sampling.max_tokens.saturating_sub(self.ids.len() as u32);
+        if sampling.max_tokens == 0 {
+            return Attempt::Ended(FinishReason::Length);
+        }
+        let prompt = if self.ids.is_empty() {
+            Arc::clone(&prepared.prompt)
+        } else {
+            [&prepared.prompt[..], &self.ids].concat().into()
+        };
+        let id = format!("{}-{}-{}-{losses}", session.key, self.flight.call, self.ids.len());
+        let origin = prepared.origin.clone();
+        let request = GenerateRequest {
+            id: id.clone(),
+            session: session.key.clone(),
+            prompt,
+            sampling,
+            origin,
+        };
+        let (engine, patience) = (&session.proxy.engine, session.proxy.engine_timeout);
+        let stop = stopped(session, self.flight);
+        tokio::pin!(stop);
+        let admission = tokio::select! {
+            biased;
+            () = &mut stop => None,
+            admission = tokio::time::timeout(patience, engine.generate(request)) => Some(admission),
+        };
+        let mut generation = match admission {
+            None => {
+                engine.abort(&id).await;
+                return Attempt::Stopped;
+            }
+            Some(Err(_)) => {
+                engine.abort(&id).await;
+                return Attempt::Lost(silent("admit the request", patience));
+            }
+            Some(Ok(Err(error @ EngineError::Unavailable { .. }))) => return Attempt::Lost(error),
+            Some(Ok(Err(error))) => return Attempt::Refused(error),
+            Some(Ok(Ok(generation))) => generation,
+        };
+        self.admitted.get_or_insert_with(Instant::now);
+        let begun = self.ids.len();
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = &mut stop => {
+                    engine.abort(&id).await;
+                    let rest = async {
+                        while let Some(event) = generation.events.recv().await {
+                            match event {
+                                GenerationEvent::Tokens(delta) => { let _ = self.take(delta); }
+                                GenerationEvent::Finished(finish) => { self.count(&finish, begun); break; }
+                            }
+                        }
+                    };
+                    let _ = tokio::time::timeout(ABORT_PATIENCE, rest).await;
+                    return Attempt::Stopped;
+                }
+                event = tokio::time::timeout(patience, generation.events.recv()) => event,
+            };
+            match event {
+                Err(_) => {
+                    engine.abort(&id).await;
+                    return Attempt::Lost(silent("sample the next token", patience));
+                }
+                Ok(None) => return Attempt::Lost(lost("its stream ended without a finish")),
+                Ok(Some(GenerationEvent::Tokens(delta))) => {
+                    if let Err(error) = self.take(delta) {
+                        engine.abort(&id).await;
+                        return Attempt::Refused(error);
+                    }
+                }
+                Ok(Some(GenerationEvent::Finished(finish))) => {
+                    if !self.count(&finish, begun) {
+                        let got = self.ids.len() - begun;
+                        let claimed = finish.usage.completion;
+                        return Attempt::Refused(EngineError::Rejected(format!(
+                            "usage says {claimed} sampled tokens, {got} came"
+                        )));
+                    }
+                    return match finish.reason {
+                        FinishReason::Stop | FinishReason::Length => Attempt::Ended(finish.reason),
+                        FinishReason::Abort => Attempt::Lost(lost("it aborted the generation")),
+                        FinishReason::Error => {
+                            Attempt::Lost(lost(finish.error.as_deref().unwrap_or("no reason given")))
+                        }
+                    };
+                }
+            }
+        }
+    }
+
+    /// Takes sampled tokens in and shows what they mean.
+    fn take(&mut self, delta: TokenDelta) -> Result<(), EngineError> {
+        let TokenDelta { ids, logprobs, version } = delta;
+        let so_far = self.ids.len();
+        match (&mut self.logprobs, logprobs) {
+            (_, Some(new)) if new.len() != ids.len() => {
+                let message = format!("{} log-probs for {} tokens", new.len(), ids.len());
+                return Err(EngineError::Rejected(message));
+            }
+            (Some(all), Some(new)) => all.extend(new),
+            (all @ None, Some(new)) if so_far == 0 => *all = Some(new),
+            (None, None) => {}
+            _ => {
+                return Err(EngineError::Rejected(
+                    "log-probs came for a part of the tokens only".to_owned(),
+                ));
+            }
+        }
+        let mut events = Vec::new();
+        for &id in &ids {
+            // What ends an answer is no text of it.
+            if !self.tokenizer.is_stop(id) {
+                events.extend(self.parser.push(&self.decoder.push(id)));
+            }
+        }
+        let (start, end) = (so_far as u32, (so_far + ids.len()) as u32);
+        match self.versions.last_mut() {
+            Some(span) if span.version == version && span.end == start => span.end = end,
+            _ if end > start => self.versions.push(VersionSpan { start, end, version }),
+            _ => {}
+        }
+        self.flight.update(|state| {
+            state.ids.extend_from_slice(&ids);
+            state
+                .logprobs
+                .extend(self.logprobs.iter().flat_map(|all| &all[so_far..]));
+            state.events.append(&mut events);
+        });
+        self.ids.extend(ids);
+        Ok(())
+    }
+
+    /// Adds the engine's own count; false if it differs from what came.
+    fn count(&mut self, finish: &Finish, begun: usize) -> bool {
+        if self.usage.prompt == 0 {
+            (self.usage.prompt, self.usage.cached) = (finish.usage.prompt, finish.usage.cached);
+        }
+        self.usage.completion += finish.usage.completion;
+        finish.usage.completion as usize == self.ids.len() - begun
+    }
+
+    fn finish(mut self, finish: FinishReason, error: Option<ApiError>) -> Sampled {
+        let mut events = self.parser.push(&self.decoder.finish());
+        events.extend(self.parser.finish());
+        self.flight.update(|state| state.events.append(&mut events));
+        let logprobs = self.logprobs.filter(|all| all.len() == self.ids.len());
+        Sampled {
+            parse_errors: self.parser.malformed(),
+            message: self.parser.message().clone(),
+            ids: self.ids,
+            logprobs,
+            versions: self.versions,
+            finish,
+            usage: self.usage,
+            admitted: self.admitted,
+            error,
+        }
+    }
+}
+
+fn call_id() -> String {
+    format!("call_{}", uuid::Uuid::new_v4().simple())
+}
+
+fn lost(reason: &str) -> EngineError {
+    EngineError::Unavailable {
+        reason: reason.to_owned(),
+        retry_after: None,
+    }
+}
+
+fn silent(what: &str, patience: Duration) -> EngineError {
+    lost(&format!("it did not {what} within {} s", patience.as_secs()))
+}

@@ -1,0 +1,208 @@
+//! One session: one trial's calls, whoever of its agents makes them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::call_log::{CallLog, Line, SCHEMA};
+use super::error::ApiError;
+use super::flight::{Flight, FlightEnd, Viewer};
+use super::recording::Recording;
+use super::{ProxyError, ProxyOptions, SessionCapture, SessionOptions, generate};
+use crate::prompt::Message;
+use crate::trajectory::{ConversationId, SessionKey};
+
+/// Longest wait for running generations to stop when a session closes.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// A model call in no dialect.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ModelRequest {
+    /// SHA-256 of the body; equal bodies are the same request.
+    pub(super) digest: String,
+    pub(super) messages: Vec<Message>,
+    pub(super) tools: Option<Vec<Value>>,
+    /// Whether the answer may call them.
+    pub(super) calls_allowed: bool,
+    pub(super) max_tokens: Option<u32>,
+    pub(super) temperature: Option<f32>,
+    pub(super) top_p: Option<f32>,
+    pub(super) top_k: Option<i32>,
+}
+
+pub(super) struct Session {
+    pub(super) key: SessionKey,
+    pub(super) token: String,
+    pub(super) options: SessionOptions,
+    pub(super) proxy: Arc<ProxyOptions>,
+    pub(super) log: Option<Arc<CallLog>>,
+    pub(super) closed: CancellationToken,
+    pub(super) counts: Counts,
+    running: watch::Sender<usize>,
+    state: Mutex<SessionState>,
+}
+
+/// What changes with every call.
+#[derive(Default)]
+pub(super) struct SessionState {
+    pub(super) recording: Recording,
+    /// By digest: running, or ended less than the grace time ago.
+    pub(super) flights: HashMap<String, Arc<Flight>>,
+    /// Waiting for their conversation's turn.
+    pub(super) waiting: Vec<(ConversationId, Arc<Flight>)>,
+    pub(super) gates: HashMap<ConversationId, Arc<Semaphore>>,
+    pub(super) last_end: HashMap<ConversationId, Instant>,
+    calls: u32,
+    pub(super) model_seconds: f32,
+    pub(super) queue_wait_seconds: f32,
+    pub(super) tool_gaps: Vec<f32>,
+    pub(super) log_failure: Option<String>,
+}
+
+/// Counters that need no lock.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) sampling_overrides: AtomicU32,
+    pub(super) engine_errors: AtomicU32,
+    pub(super) context_overflow: AtomicBool,
+    pub(super) turn_cap_reached: AtomicBool,
+}
+
+impl Session {
+    pub(super) fn open(proxy: Arc<ProxyOptions>, options: SessionOptions) -> Result<Arc<Self>, ProxyError> {
+        let log = options.call_log.as_deref().map(CallLog::open).transpose()?;
+        if let Some(log) = &log {
+            log.append(&Line::Session {
+                schema_version: SCHEMA,
+                task_id: options.task_id.clone(),
+                episode_index: options.episode_index,
+                at: jiff::Timestamp::now(),
+            })?;
+        }
+        Ok(Arc::new(Self {
+            key: SessionKey::random(),
+            token: SessionKey::random().0,
+            options,
+            proxy,
+            log,
+            closed: CancellationToken::new(),
+            counts: Counts::default(),
+            running: watch::channel(0).0,
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a generation for the request, or attaches to the identical one that runs or has just ended.
+    pub(super) fn begin(self: &Arc<Self>, request: ModelRequest) -> Result<Viewer, ApiError> {
+        let mut state = self.state();
+        if self.closed.is_cancelled() {
+            return Err(ApiError::closed());
+        }
+        let grace = self.proxy.retry_grace;
+        state
+            .flights
+            .retain(|_, flight| flight.ended_for().is_none_or(|since| since < grace));
+        if let Some(flight) = state.flights.get(&request.digest) {
+            return Ok(flight.watch());
+        }
+        if let Some(cap) = self.options.turn_cap
+            && state.calls >= cap
+        {
+            self.counts.turn_cap_reached.store(true, Ordering::Relaxed);
+            return Err(ApiError::turn_cap(cap));
+        }
+        let flight = Flight::new(state.calls, self.closed.child_token());
+        state.calls += 1;
+        state.flights.insert(request.digest.clone(), Arc::clone(&flight));
+        self.running.send_modify(|count| *count += 1);
+        drop(state);
+        let viewer = flight.watch();
+        let running = Running {
+            session: Arc::clone(self),
+            flight,
+        };
+        tokio::spawn(async move {
+            let Running { session, flight } = &running;
+            let digest = request.digest.clone();
+            let end = generate::run(session, flight, request).await;
+            if matches!(end, FlightEnd::Failed(_)) {
+                // A failure is not an answer: the same request may try again.
+                session.state().flights.remove(&digest);
+            }
+            flight.end(end);
+        });
+        Ok(viewer)
+    }
+
+    /// Refuses further calls, ends the running ones, and hands out what was recorded.
+    pub(super) async fn close(&self) -> Result<SessionCapture, ProxyError> {
+        {
+            // Under the lock, so that no call begins behind it.
+            let _state = self.state();
+            self.closed.cancel();
+        }
+        let mut running = self.running.subscribe();
+        if tokio::time::timeout(CLOSE_PATIENCE, running.wait_for(|&count| count == 0))
+            .await
+            .is_err()
+        {
+            tracing::error!(session = %self.key, "generations did not stop within {CLOSE_PATIENCE:?}; left out");
+        }
+        if let Some(log) = self.log.clone() {
+            match tokio::task::spawn_blocking(move || log.sync()).await {
+                Ok(synced) => synced?,
+                Err(error) => tracing::error!(%error, "call log not synced"),
+            }
+        }
+        let state = self.state();
+        if let (Some(reason), Some(path)) = (&state.log_failure, &self.options.call_log) {
+            let source = std::io::Error::other(reason.clone());
+            return Err(ProxyError::CallLog {
+                path: path.clone(),
+                source,
+            });
+        }
+        let mut capture = state.recording.capture(self.proxy.capture, self.proxy.builder);
+        capture.model_seconds = state.model_seconds;
+        capture.queue_wait_seconds = state.queue_wait_seconds;
+        capture.tool_gaps.clone_from(&state.tool_gaps);
+        capture.n_sampling_overrides = self.counts.sampling_overrides.load(Ordering::Relaxed);
+        capture.n_engine_errors = self.counts.engine_errors.load(Ordering::Relaxed);
+        capture.context_overflow = self.counts.context_overflow.load(Ordering::Relaxed);
+        capture.turn_cap_reached = self.counts.turn_cap_reached.load(Ordering::Relaxed);
+        Ok(capture)
+    }
+
+    /// Writes a line where this session has a log. A failure is remembered and makes the capture fail.
+    pub(super) fn log(&self, line: &Line) -> Result<(), ApiError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        log.append(line).map_err(|error| {
+            tracing::error!(session = %self.key, %error, "call not logged");
+            self.state().log_failure.get_or_insert_with(|| error.to_string());
+            ApiError::internal("the call could not be logged")
+        })
+    }
+}
+
+/// Counts a running generation for as long as it lives, and ends it also if its task does not come that far.
+struct Running {
+    session: Arc<Session>,
+    flight: Arc<Flight>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.flight
+            .end(FlightEnd::Failed(ApiError::internal("the generation was lost")));
+        self.session.running.send_modify(|count| *count -= 1);
+    }
+}

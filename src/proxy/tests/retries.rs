@@ -1,0 +1,205 @@
+use super::*;
+use crate::config::{BuilderName, CaptureScope};
+use crate::trajectory::CaptureAudit;
+
+fn held(text: &str) -> Answer {
+    Answer {
+        hold_after: Some(2),
+        ..Answer::from(text)
+    }
+}
+
+/// Waits until so many calls of the session wait for their conversation's turn.
+async fn waiting(harness: &Harness, ticket: &SessionTicket, count: usize) {
+    let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+    eventually("a call waits", || session.state().waiting.len() == count).await;
+}
+
+/// What an open session has counted so far.
+fn audit(harness: &Harness, ticket: &SessionTicket) -> CaptureAudit {
+    let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+    session
+        .state()
+        .recording
+        .capture(CaptureScope::default(), BuilderName::default())
+        .audit
+}
+
+/// Client time-outs are disconnect and the same request again.
+#[tokio::test]
+async fn the_identical_request_attaches_to_the_running_generation() {
+    let harness = Harness::with(vec![held("one two three")], |_| {}).await;
+    let ticket = harness.open();
+    let body = request(&opening());
+    for _ in 0..2 {
+        let given_up = harness
+            .post(&ticket, &body)
+            .timeout(Duration::from_millis(100))
+            .send()
+            .await;
+        assert!(given_up.unwrap_err().is_timeout());
+    }
+    harness.engine.release.add_permits(1);
+    let answer = harness.chat(&ticket, &body).await;
+    let again = harness.chat(&ticket, &body).await;
+    assert_eq!(answer["choices"], again["choices"]);
+    assert_eq!(harness.engine.prompts().len(), 1);
+    let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+    assert_eq!(
+        capture.segments.iter().map(trained).collect::<Vec<_>>(),
+        [harness.sampled("one two three")]
+    );
+    assert_eq!((capture.audit.num_calls, capture.audit.n_unresolved_retries), (1, 0));
+}
+
+#[tokio::test]
+async fn a_stream_that_drops_is_given_again_from_its_beginning() {
+    let harness = Harness::with(vec![held("one two three")], |_| {}).await;
+    let ticket = harness.open();
+    let mut body = request(&opening());
+    body["stream"] = true.into();
+    let mut dropped = harness.post(&ticket, &body).send().await.unwrap();
+    dropped.chunk().await.unwrap();
+    drop(dropped);
+    harness.engine.release.add_permits(1);
+    let (events, _) = harness.stream(&ticket, &body).await;
+    let text: String = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert_eq!((text.as_str(), harness.engine.prompts().len()), ("one two three", 1));
+}
+
+#[tokio::test]
+async fn a_generation_that_nobody_waits_for_is_aborted_and_kept_as_such() {
+    let harness = Harness::with(vec![held("one two three"), "again".into()], |options| {
+        options.retry_grace = Duration::from_millis(50);
+    })
+    .await;
+    let ticket = harness.open();
+    let body = request(&opening());
+    let given_up = harness
+        .post(&ticket, &body)
+        .timeout(Duration::from_millis(100))
+        .send()
+        .await;
+    assert!(given_up.is_err());
+    eventually("it is given up", || audit(&harness, &ticket).sampled_tokens == 2).await;
+    let answer = harness.chat(&ticket, &body).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], "again");
+    let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+    assert_eq!(
+        capture.segments.iter().map(trained).collect::<Vec<_>>(),
+        [harness.sampled("again")]
+    );
+    assert_eq!((capture.ledger.aborted, capture.audit.num_aborts), (2, 1));
+}
+
+/// The same request once more, when its answer is no longer remembered, asks for another answer.
+#[tokio::test]
+async fn a_late_repeat_replaces_the_last_answer() {
+    let harness = Harness::with(vec!["one".into(), "two".into()], |options| {
+        options.retry_grace = Duration::ZERO;
+    })
+    .await;
+    let ticket = harness.open();
+    let body = request(&opening());
+    harness.chat(&ticket, &body).await;
+    assert_eq!(
+        harness.chat(&ticket, &body).await["choices"][0]["message"]["content"],
+        "two"
+    );
+    let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+    assert_eq!(
+        capture.segments.iter().map(trained).collect::<Vec<_>>(),
+        [harness.sampled("two")]
+    );
+    assert_eq!((capture.audit.n_discarded, capture.audit.n_unresolved_retries), (1, 0));
+}
+
+#[tokio::test]
+async fn a_conversation_samples_one_answer_at_a_time_and_two_do_not_wait_for_each_other() {
+    let harness = Harness::with(
+        vec![held("one two three"), held("two three four"), held("three four five")],
+        |_| {},
+    )
+    .await;
+    let ticket = harness.open();
+    let first = request(&opening());
+    let mut same_conversation = opening();
+    same_conversation.push(json!({"role": "user", "content": "more"}));
+    let second = request(&same_conversation);
+    let other = json!({"messages": [{"role": "user", "content": "title?"}]});
+    let play = async {
+        eventually("two start", || harness.engine.prompts().len() == 2).await;
+        waiting(&harness, &ticket, 1).await;
+        assert_eq!(harness.engine.prompts().len(), 2);
+        harness.engine.release.add_permits(3);
+    };
+    let (a, b, c, ()) = tokio::join!(
+        harness.send(&ticket, &first),
+        harness.send(&ticket, &second),
+        harness.send(&ticket, &other),
+        play
+    );
+    assert_eq!((a.0, b.0, c.0), (200, 200, 200));
+    assert_eq!(harness.engine.most_at_once.load(Ordering::SeqCst), 2);
+}
+
+/// The same messages under another body while the first attempt still waits for its turn.
+#[tokio::test]
+async fn a_newer_attempt_displaces_one_that_still_waits() {
+    let harness = Harness::with(vec![held("one two three"), "two".into()], |_| {}).await;
+    let ticket = harness.open();
+    let running = request(&opening());
+    let mut messages = opening();
+    messages.push(json!({"role": "user", "content": "more"}));
+    let older = request(&messages);
+    let mut newer = older.clone();
+    newer["user"] = "someone".into();
+    let play = async {
+        eventually("the first runs", || harness.engine.prompts().len() == 1).await;
+        let older = harness.send(&ticket, &older);
+        let newer = async {
+            waiting(&harness, &ticket, 1).await;
+            let release = async {
+                eventually("the older is displaced", || audit(&harness, &ticket).num_preempted == 1).await;
+                harness.engine.release.add_permits(1);
+            };
+            tokio::join!(harness.send(&ticket, &newer), release).0
+        };
+        tokio::join!(older, newer)
+    };
+    let (_, (older, newer)) = tokio::join!(harness.send(&ticket, &running), play);
+    assert_eq!((older.0, &older.1["error"]["code"]), (409, &json!("preempted")));
+    assert_eq!(newer.0, 200);
+    assert_eq!(
+        harness
+            .proxy
+            .close_session(&ticket.key)
+            .await
+            .unwrap()
+            .audit
+            .num_preempted,
+        1
+    );
+}
+
+#[tokio::test]
+async fn closing_ends_what_runs_and_refuses_what_comes() {
+    let harness = Harness::with(vec![held("one two three")], |_| {}).await;
+    let ticket = harness.open();
+    let close = async {
+        eventually("tokens come", || harness.engine.prompts().len() == 1).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        harness.proxy.close_session(&ticket.key).await.unwrap()
+    };
+    let body = request(&opening());
+    let (answer, capture) = tokio::join!(harness.send(&ticket, &body), close);
+    assert_eq!(answer.0, 410, "{}", answer.1);
+    assert_eq!(
+        (capture.segments.len(), capture.ledger.aborted, capture.ledger.total()),
+        (0, 2, 2)
+    );
+    assert_eq!(harness.send(&ticket, &body).await.0, 410);
+}

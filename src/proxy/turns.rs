@@ -1,0 +1,217 @@
+//! Which recorded conversation a request continues, decided message by message (proxy.md §2.3).
+
+use serde_json::Value;
+
+use crate::prompt::Message;
+use crate::trajectory::{ConversationId, NodeId, TokenId};
+
+/// A recorded answer, by its place in `Turns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TurnId(usize);
+
+/// One recorded answer and the messages that led to it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Turn {
+    pub(super) parent: Option<TurnId>,
+    /// What the agent added behind the parent's answer; for a first turn, everything.
+    pub(super) new: Vec<Message>,
+    pub(super) answer: Message,
+    /// Where its tokens are.
+    pub(super) node: NodeId,
+    pub(super) last_token: Option<TokenId>,
+    pub(super) conversation: ConversationId,
+    pub(super) call: u32,
+    pub(super) digest: String,
+    children: Vec<TurnId>,
+}
+
+/// One conversation of the session.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Conversation {
+    /// Up to the first message that is no instruction.
+    pub(super) opening: Vec<Message>,
+    pub(super) tools: Option<Vec<Value>>,
+}
+
+/// All recorded answers of a session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Turns {
+    all: Vec<Turn>,
+    roots: Vec<TurnId>,
+    conversations: Vec<Conversation>,
+}
+
+/// Where a request belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The answer it continues.
+    pub(super) parent: Option<TurnId>,
+    /// Messages that are recorded, that answer included.
+    pub(super) recorded: usize,
+    pub(super) conversation: ConversationId,
+}
+
+impl Turns {
+    /// Finds the longest recorded continuation (the latest of equals), or else the conversation that began
+    /// the same way, or else begins a new one. Other tools or instructions are another conversation.
+    pub(super) fn place(&mut self, messages: &[Message], tools: Option<&[Value]>) -> Place {
+        let mut best: Option<(usize, TurnId)> = None;
+        let mut open: Vec<(TurnId, usize)> = self
+            .roots
+            .iter()
+            .filter(|&&root| self.conversation_of(root).tools.as_deref() == tools)
+            .map(|&root| (root, 0))
+            .collect();
+        while let Some((id, at)) = open.pop() {
+            let turn = self.turn(id);
+            let Some(end) = turn.end_in(messages, at) else { continue };
+            best = best.max(Some((end, id)));
+            open.extend(turn.children.iter().map(|&child| (child, end)));
+        }
+        if let Some((recorded, id)) = best {
+            return Place {
+                parent: Some(id),
+                recorded,
+                conversation: self.turn(id).conversation,
+            };
+        }
+        Place {
+            parent: None,
+            recorded: 0,
+            conversation: self.begun_with(messages, tools),
+        }
+    }
+
+    fn begun_with(&mut self, messages: &[Message], tools: Option<&[Value]>) -> ConversationId {
+        let opening = opening(messages);
+        let same = |conversation: &Conversation| {
+            conversation.tools.as_deref() == tools
+                && conversation.opening.len() == opening.len()
+                && conversation
+                    .opening
+                    .iter()
+                    .zip(opening)
+                    .all(|(left, right)| left.says_the_same_as(right))
+        };
+        let index = self.conversations.iter().position(same).unwrap_or_else(|| {
+            let tools = tools.map(<[Value]>::to_vec);
+            self.conversations.push(Conversation {
+                opening: opening.to_vec(),
+                tools,
+            });
+            self.conversations.len() - 1
+        });
+        ConversationId(index as u32)
+    }
+
+    /// Puts back a conversation that a log names, with the messages it began with.
+    pub(super) fn restore_conversation(&mut self, id: ConversationId, messages: &[Message], tools: Option<&[Value]>) {
+        let index = id.0 as usize;
+        while self.conversations.len() <= index {
+            let opening = opening(messages).to_vec();
+            self.conversations.push(Conversation {
+                opening,
+                tools: tools.map(<[Value]>::to_vec),
+            });
+        }
+    }
+
+    pub(super) fn push(&mut self, turn: NewTurn) -> TurnId {
+        let id = TurnId(self.all.len());
+        let NewTurn {
+            parent,
+            new,
+            answer,
+            node,
+            last_token,
+            conversation,
+            call,
+            digest,
+        } = turn;
+        self.all.push(Turn {
+            parent,
+            new,
+            answer,
+            node,
+            last_token,
+            conversation,
+            call,
+            digest,
+            children: Vec::new(),
+        });
+        match parent {
+            Some(parent) => self.all[parent.0].children.push(id),
+            None => self.roots.push(id),
+        }
+        id
+    }
+
+    pub(super) fn turn(&self, id: TurnId) -> &Turn {
+        &self.all[id.0]
+    }
+
+    /// The turn of this call, if its answer can be continued.
+    pub(super) fn of_call(&self, call: u32) -> Option<TurnId> {
+        self.all.iter().rposition(|turn| turn.call == call).map(TurnId)
+    }
+
+    /// The latest answer to the identical request that nothing followed.
+    pub(super) fn unanswered_repeat(&self, digest: &str) -> Option<&Turn> {
+        self.all
+            .iter()
+            .rev()
+            .find(|turn| turn.digest == digest)
+            .filter(|turn| turn.children.is_empty())
+    }
+
+    pub(super) fn conversations(&self) -> &[Conversation] {
+        &self.conversations
+    }
+
+    pub(super) fn conversation_of(&self, id: TurnId) -> &Conversation {
+        &self.conversations[self.turn(id).conversation.0 as usize]
+    }
+
+    /// The last turn of these conversations, and everything said up to it.
+    pub(super) fn transcript(&self, main: impl Fn(ConversationId) -> bool) -> Vec<&Message> {
+        let last = self.all.iter().rposition(|turn| main(turn.conversation)).map(TurnId);
+        let mut chain: Vec<TurnId> = std::iter::successors(last, |&id| self.turn(id).parent).collect();
+        chain.reverse();
+        chain
+            .iter()
+            .flat_map(|&id| self.turn(id).new.iter().chain([&self.turn(id).answer]))
+            .collect()
+    }
+}
+
+/// A turn to be recorded; see `Turn`.
+pub(super) struct NewTurn {
+    pub(super) parent: Option<TurnId>,
+    pub(super) new: Vec<Message>,
+    pub(super) answer: Message,
+    pub(super) node: NodeId,
+    pub(super) last_token: Option<TokenId>,
+    pub(super) conversation: ConversationId,
+    pub(super) call: u32,
+    pub(super) digest: String,
+}
+
+impl Turn {
+    /// Where this turn's answer ends in `messages`, if they go on from `at` as it does.
+    fn end_in(&self, messages: &[Message], at: usize) -> Option<usize> {
+        let rest = messages.get(at..)?;
+        let answer = rest.get(self.new.len())?;
+        let same = rest
+            .iter()
+            .zip(&self.new)
+            .all(|(left, right)| left.says_the_same_as(right));
+        (same && answer.says_the_same_as(&self.answer)).then_some(at + self.new.len() + 1)
+    }
+}
+
+fn opening(messages: &[Message]) -> &[Message] {
+    let end = messages
+        .iter()
+        .position(|message| message.role != crate::prompt::Role::System);
+    &messages[..end.map_or(messages.len(), |end| end + 1)]
+}

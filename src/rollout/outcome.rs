@@ -1,0 +1,112 @@
+//! From what happened to an outcome: whose doing it was, and whether it is tried again (sandbox.md §4).
+
+use crate::scaffold::{AgentEnd, ScaffoldError};
+use crate::trajectory::Outcome;
+
+/// A trial that ended without the policy's doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What it counts as.
+    pub outcome: Outcome,
+    /// What was seen.
+    pub reason: String,
+    /// Whether another try may help.
+    pub retry: bool,
+}
+
+impl Failure {
+    /// The sandbox could not be made ready.
+    pub(super) fn setup(error: &dyn std::error::Error) -> Self {
+        Self {
+            outcome: Outcome::EnvSetupFailed,
+            reason: chain(error),
+            retry: true,
+        }
+    }
+
+    /// Something between us and the sandbox or the engine broke.
+    pub(super) fn infrastructure(reason: impl Into<String>) -> Self {
+        Self {
+            outcome: Outcome::InfraError,
+            reason: reason.into(),
+            retry: true,
+        }
+    }
+
+    /// We ended it.
+    pub(super) fn cancelled() -> Self {
+        Self {
+            outcome: Outcome::Cancelled,
+            reason: "cancelled".to_owned(),
+            retry: false,
+        }
+    }
+
+    /// The verifier gave no valid reward, twice: the sandbox was preserved for the second try, a third would not help.
+    pub(super) fn verifier(reason: String) -> Self {
+        Self {
+            outcome: Outcome::VerifierError,
+            reason,
+            retry: false,
+        }
+    }
+}
+
+impl From<ScaffoldError> for Failure {
+    fn from(error: ScaffoldError) -> Self {
+        match error {
+            ScaffoldError::Cancelled => Self::cancelled(),
+            ScaffoldError::Setup { .. } => Self::setup(&error),
+            ScaffoldError::Sandbox(_) | ScaffoldError::Model(_) => Self::infrastructure(chain(&error)),
+        }
+    }
+}
+
+/// What the end of an agent counts as. All of these are graded.
+pub(super) fn of_agent(end: &AgentEnd) -> Outcome {
+    match end {
+        AgentEnd::Completed => Outcome::Completed,
+        AgentEnd::MaxTurns => Outcome::MaxTurnsReached,
+        AgentEnd::Overlong => Outcome::Overlong,
+        AgentEnd::Timeout => Outcome::Timeout,
+        AgentEnd::Failed { .. } => Outcome::AgentError,
+    }
+}
+
+/// An error and its sources in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::SandboxError;
+
+    #[test]
+    fn the_policys_doing_is_graded_and_the_environments_is_not() {
+        for end in [
+            AgentEnd::Completed,
+            AgentEnd::MaxTurns,
+            AgentEnd::Overlong,
+            AgentEnd::Timeout,
+            AgentEnd::Failed {
+                exit_code: Some(1),
+                detail: String::new(),
+            },
+        ] {
+            assert!(of_agent(&end).is_graded(), "{end:?}");
+        }
+        let gone = Failure::from(ScaffoldError::Sandbox(SandboxError::Gone("s".to_owned())));
+        assert_eq!((gone.outcome, gone.retry), (Outcome::InfraError, true));
+        assert!(!gone.outcome.is_graded());
+        assert!(!Failure::from(ScaffoldError::Cancelled).retry);
+    }
+}

@@ -1,0 +1,56 @@
+//! Durable files: synced before they are named, and their folder after.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use super::error::{CheckpointError, io_error};
+
+/// What makes a Hugging Face folder usable beside weights and config.json; copied where present.
+const TOKENIZER_FILES: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+];
+
+/// Writes and syncs a file.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let mut file = fs_err::File::create(path).map_err(io_error("create", path))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
+    file.sync_all().map_err(io_error("sync", path))
+}
+
+/// Makes renames within a folder durable.
+pub(super) fn sync_folder(folder: &Path) -> Result<(), CheckpointError> {
+    let file = fs_err::File::open(folder).map_err(io_error("open", folder))?;
+    file.sync_all().map_err(io_error("sync", folder))
+}
+
+/// Copies the tokenizer's files, synced.
+pub(super) fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), CheckpointError> {
+    for name in TOKENIZER_FILES {
+        let source = from.join(name);
+        if source.is_file() {
+            let bytes = fs_err::read(&source).map_err(io_error("read", &source))?;
+            write_synced(&to.join(name), &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Size of each file in a folder.
+pub(super) fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, CheckpointError> {
+    let mut sizes = BTreeMap::new();
+    for entry in fs_err::read_dir(folder).map_err(io_error("list", folder))? {
+        let entry = entry.map_err(io_error("list", folder))?;
+        let metadata = entry.metadata().map_err(io_error("read", &entry.path()))?;
+        sizes.insert(entry.file_name().to_string_lossy().into_owned(), metadata.len());
+    }
+    Ok(sizes)
+}

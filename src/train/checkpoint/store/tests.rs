@@ -1,0 +1,195 @@
+use super::*;
+use crate::config::{AlgorithmName, TrainSection};
+use crate::train::Updater;
+use crate::train::checkpoint::STATE_VERSION;
+use crate::train::fixture::{all_weights, batch, policy, settings};
+use crate::trajectory::PolicyVersion;
+
+fn state(step: u64) -> CheckpointState {
+    CheckpointState {
+        schema_version: STATE_VERSION,
+        step,
+        version: PolicyVersion {
+            lineage: 0,
+            update: step,
+        },
+        data_cursor: step * 16,
+        ledger_seq: step * 3,
+        seed: 42,
+        config_digest: "abc".to_owned(),
+        files: BTreeMap::new(),
+    }
+}
+
+struct Run {
+    folder: tempfile::TempDir,
+    tokenizer: tempfile::TempDir,
+}
+
+impl Run {
+    fn new() -> Self {
+        let tokenizer = tempfile::tempdir().unwrap();
+        fs_err::write(tokenizer.path().join("tokenizer.json"), "{}").unwrap();
+        fs_err::write(tokenizer.path().join("tokenizer_config.json"), "{}").unwrap();
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            tokenizer,
+        }
+    }
+
+    fn store(&self, keep: usize) -> CheckpointStore {
+        CheckpointStore::open(self.folder.path(), keep).unwrap()
+    }
+
+    fn save(&self, store: &CheckpointStore, step: u64) -> Checkpoint {
+        store.save(&policy(step), state(step), self.tokenizer.path()).unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn newest(store: &CheckpointStore) -> Option<u64> {
+    store.latest().unwrap().map(|checkpoint| checkpoint.state.step)
+}
+
+#[test]
+fn a_checkpoint_is_a_model_folder_with_its_state() {
+    let run = Run::new();
+    let store = run.store(3);
+    assert_eq!(newest(&store), None);
+    let saved = run.save(&store, 12);
+    assert_eq!(saved.path, run.file("step_000012"));
+    for name in [
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        OPTIMIZER,
+        "state.json",
+    ] {
+        assert!(saved.path.join(name).is_file(), "{name}");
+    }
+    assert_eq!(fs_err::read_link(run.file("latest")).unwrap(), Path::new("step_000012"));
+    assert_eq!(store.latest().unwrap().unwrap(), saved);
+    assert_eq!(saved.state.ledger_seq, 36);
+}
+
+#[test]
+fn a_resumed_run_makes_the_same_weights_as_an_uninterrupted_one() {
+    let section = TrainSection {
+        algorithm: AlgorithmName::Grpo,
+        lr: 1e-3,
+        mini_batch: Some(1),
+        ..TrainSection::default()
+    };
+    let updater = Updater::new(settings(&section), None).unwrap();
+    let episodes = batch();
+    let mut uninterrupted = policy(1);
+    let run = Run::new();
+    for step in 1..=4 {
+        updater.step(&mut uninterrupted, step, &episodes).unwrap();
+        if step == 2 {
+            run.store(3)
+                .save(&uninterrupted, state(2), run.tokenizer.path())
+                .unwrap();
+        }
+    }
+    let mut resumed = policy(99);
+    let checkpoint = run.store(3).latest().unwrap().unwrap();
+    checkpoint.restore(&mut resumed).unwrap();
+    assert_eq!(resumed.step(), 4, "two mini-batches a step");
+    for step in checkpoint.state.step + 1..=4 {
+        updater.step(&mut resumed, step, &episodes).unwrap();
+    }
+    assert_eq!(all_weights(&uninterrupted), all_weights(&resumed));
+}
+
+#[test]
+fn a_crash_before_the_rename_leaves_the_previous_checkpoint() {
+    let run = Run::new();
+    run.save(&run.store(3), 1);
+    // Killed while the weights were being written.
+    let torn = run.file(".tmp-step_000002");
+    fs_err::create_dir(&torn).unwrap();
+    fs_err::write(torn.join("model.safetensors"), [0; 7]).unwrap();
+    let store = run.store(3);
+    assert_eq!(newest(&store), Some(1));
+    assert!(!torn.exists(), "what nobody will finish is removed");
+    run.save(&store, 2);
+    assert_eq!(newest(&store), Some(2));
+}
+
+#[test]
+fn a_crash_between_the_rename_and_the_pointer_loses_nothing() {
+    let run = Run::new();
+    let store = run.store(3);
+    run.save(&store, 1);
+    run.save(&store, 2);
+    // As if killed before `latest` moved, and while its new link was being made.
+    fs_err::remove_file(run.file("latest")).unwrap();
+    fs_err::os::unix::fs::symlink("step_000001", run.file("latest")).unwrap();
+    fs_err::os::unix::fs::symlink("step_000002", run.file(".tmp-latest")).unwrap();
+    let store = run.store(3);
+    assert_eq!(newest(&store), Some(2));
+    run.save(&store, 3);
+    assert_eq!(fs_err::read_link(run.file("latest")).unwrap(), Path::new("step_000003"));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_can_be_made_again() {
+    let run = Run::new();
+    let store = run.store(9);
+    (1..=4).for_each(|step| drop(run.save(&store, step)));
+    let weights = run.file("step_000004").join("model.safetensors");
+    let bytes = fs_err::read(&weights).unwrap();
+    fs_err::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    fs_err::remove_file(run.file("step_000003").join("state.json")).unwrap();
+    assert_eq!(newest(&store), Some(2));
+    run.save(&store, 4);
+    assert_eq!(newest(&store), Some(4));
+    assert_eq!(
+        store.latest().unwrap().unwrap().weights().unwrap().config().vocab_size,
+        32
+    );
+}
+
+#[test]
+fn a_state_of_another_layout_is_passed_over() {
+    let run = Run::new();
+    let store = run.store(3);
+    run.save(&store, 1);
+    let file = run.save(&store, 2).path.join("state.json");
+    let text = fs_err::read_to_string(&file).unwrap();
+    fs_err::write(&file, text.replace("\"schema_version\": 1", "\"schema_version\": 99")).unwrap();
+    let error = CheckpointState::read(&run.file("step_000002")).unwrap_err().to_string();
+    assert!(error.contains("schema_version 99; this build reads 1"), "{error}");
+    assert_eq!(newest(&store), Some(1));
+}
+
+#[test]
+fn the_newest_and_the_best_are_kept() {
+    let run = Run::new();
+    let store = run.store(2);
+    for (step, score) in [(1, 0.2), (2, 0.9), (3, 0.9), (4, 0.5), (5, 0.6)] {
+        run.save(&store, step);
+        assert_eq!(store.record_validation("val", step, score).unwrap(), step <= 2);
+    }
+    assert!(
+        !store.record_validation("val", 77, 2.0).unwrap(),
+        "nothing to keep without a checkpoint"
+    );
+    assert!(!store.record_validation("val", 5, f64::NAN).unwrap());
+    assert_eq!(store.steps().unwrap().into_iter().collect::<Vec<_>>(), [2, 4, 5]);
+    assert_eq!(newest(&store), Some(5));
+    let leftovers = fs_err::read_dir(run.folder.path()).unwrap().filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(TEMPORARY)
+    });
+    assert_eq!(leftovers.count(), 0);
+}
