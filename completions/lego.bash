@@ -975,7 +975,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare)
-            opts="-o -q -v -h --out --overwrite --strict --dry-run --format --color --quiet --verbose --no-progress --log-format --help index help"
+            opts="-o -q -v -h --out --index --overwrite --strict --format --color --quiet --verbose --no-progress --log-format --help index help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -986,6 +986,10 @@ _lego() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1051,7 +1055,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare__subcmd__index)
-            opts="-o -q -v -h --out --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -q -v -h --out --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1063,10 +1067,6 @@ _lego() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)

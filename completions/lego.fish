@@ -45,6 +45,7 @@ complete -c lego -n "__fish_lego_needs_command" -f -a "diagnose" -d 'Say what is
 complete -c lego -n "__fish_lego_needs_command" -f -a "generate" -d 'Print a generated file'
 complete -c lego -n "__fish_lego_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s o -l out -d 'Folder for the tasks' -r -F
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l index -d 'The index of all tasks in the folder; absent: `index.parquet` in it' -r -F
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -56,7 +57,6 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_s
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l overwrite -d 'Write over task folders that exist'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l strict -d 'Exit with 1 if any record was rejected'
-complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l dry-run -d 'Print what would be written, as data, and stop'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l no-progress -d 'Draw no progress bars'
@@ -64,10 +64,6 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_s
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -a "index" -d 'Write an index of task folders'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -s o -l out -d 'The index' -r -F
-complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
-table\t'For people'
-json\t'One JSON document'
-jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from index" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
@@ -102,7 +98,7 @@ complete -c lego -n "__fish_lego_using_subcommand preflight" -s h -l help -d 'Pr
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Engine to send to; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Address to listen on; port 0 picks a free one' -r
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder' -r -F
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with tokenizer.json and tokenizer_config.json' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with `tokenizer.json` and `tokenizer_config.json`' -r -F
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
@@ -136,12 +132,12 @@ complete -c lego -n "__fish_lego_using_subcommand balance" -s v -l verbose -d 'L
 complete -c lego -n "__fish_lego_using_subcommand balance" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand balance" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l tasks -d 'Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (data.train)' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l tasks -d 'Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (`data.train`)' -r -F
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s o -l out -d 'Folder for the shards' -r -F
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l scaffold -d 'The agent (scaffold.name)' -r
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What provides the sandboxes (sandbox.backend)' -r
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (rollout.group_size)' -r
-complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (sandbox.concurrency)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l scaffold -d 'The agent (`scaffold.name`)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What provides the sandboxes (`sandbox.backend`)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'Stop and exit with 1 once more trials than this had no valid reward' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
@@ -164,8 +160,8 @@ complete -c lego -n "__fish_lego_using_subcommand rollout" -l no-progress -d 'Dr
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lego -n "__fish_lego_using_subcommand train" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l shards -d 'Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated' -r -F
-complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of the run (train.steps)' -r
-complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (policy.device): cpu, cuda or cuda:N' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of the run (`train.steps`)' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (`policy.device`): cpu, cuda or cuda:N' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'

@@ -27,6 +27,7 @@ pub mod proxy;
 pub mod rollout;
 pub mod train;
 // rank 7
-pub mod pipeline;
 pub mod preflight;
 pub mod prepare;
+// rank 8
+pub mod pipeline;

@@ -19,10 +19,6 @@ pub(crate) enum Exit {
     /// A bug: a panic.
     Bug = 101,
     /// Interrupted; the same command continues.
-    #[expect(
-        dead_code,
-        reason = "the commands that can be interrupted are wired with the pipeline"
-    )]
     Interrupted = 130,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{files, root, shown};
 
 /// Ranks by ARCHITECTURE.md; rank 0 also holds `lego_policy`, a package of its own.
-const RANKS: [&[&str]; 8] = [
+const RANKS: [&[&str]; 9] = [
     &["metrics", "task", "trajectory"],
     &["config", "run_dir", "shard"],
     &["prompt", "sandbox"],
@@ -13,7 +13,8 @@ const RANKS: [&[&str]; 8] = [
     &["balance", "buffer"],
     &["proxy"],
     &["diagnose", "rollout", "train"],
-    &["dashboard", "pipeline", "preflight", "prepare"],
+    &["dashboard", "preflight", "prepare"],
+    &["pipeline"],
 ];
 
 fn ranks() -> BTreeMap<&'static str, usize> {
