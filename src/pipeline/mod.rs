@@ -14,8 +14,10 @@ mod offline;
 mod online;
 mod order;
 mod run;
+mod sampled;
 mod stack;
 mod tasks;
+mod updating;
 
 pub use collect::{CollectEnd, CollectJob, collect};
 pub use error::PipelineError;

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
 use super::meter;
-use super::online::{settle, updater};
 use super::run::{OpenRun, RunEnd, tokenizer_dir};
+use super::updating::{settle, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::Loaded;
 use crate::metrics::StepMetrics;

@@ -1,6 +1,5 @@
 //! Online training, synchronous: generate, verify, update, publish, in lockstep.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,15 +10,17 @@ use super::evaluation::{Evaluation, evaluate};
 use super::generate::generate;
 use super::meter;
 use super::run::{OpenRun, RunEnd};
+use super::sampled::{Sampled, durable_episodes, take_silent_groups};
 use super::stack::{Stack, StackOptions};
+use super::updating::{settle, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskOrder, TaskSet};
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
 use crate::rollout::{Purpose, TrialPlan, group_plans};
 use crate::run_dir;
-use crate::shard::{ShardReader, ShardWriter, WriterOptions};
-use crate::train::{Filter, Recipe, StepReport, UpdateSettings, Updater, Window};
-use crate::trajectory::{Episode, EpisodeId, SamplingParams};
+use crate::shard::{ShardWriter, WriterOptions};
+use crate::train::{StepReport, Updater};
+use crate::trajectory::{Episode, SamplingParams};
 
 /// An online run to do, or to go on with.
 pub struct OnlineJob {
@@ -356,106 +357,4 @@ impl Online {
         }
         Ok(evaluation)
     }
-}
-
-/// What a step samples.
-struct Sampled {
-    episodes: Vec<Episode>,
-    /// Of groups that `dynamic_sampling` replaced.
-    replaced: Vec<EpisodeId>,
-    /// Tasks drawn, this step's included.
-    cursor: u64,
-}
-
-/// An updater for a configuration.
-pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<Updater, PipelineError> {
-    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
-        .map_err(|error| PipelineError::Config(error.to_string()))?;
-    let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy)
-        .map_err(|error| PipelineError::Config(error.to_string()))?;
-    let reference = match recipe.kl {
-        Some(_) => Some(lego_policy::Trainer::new(
-            lego_policy::Weights::load(&config.policy.model)?,
-            super::run::device(config.policy.device),
-            lego_policy::AdamW::default(),
-        )?),
-        None => None,
-    };
-    let window = Window {
-        prompt: config.data.max_prompt_tokens as usize,
-        response: config.data.max_response_tokens as usize,
-    };
-    Ok(Updater::new(
-        UpdateSettings {
-            recipe,
-            filter,
-            window,
-            group_size,
-            seed: config.run.seed,
-        },
-        reference,
-    )?)
-}
-
-/// Writes into the ledger what became of the step's episodes.
-pub(super) fn settle(
-    run: &mut OpenRun,
-    step: u32,
-    report: &StepReport,
-    replaced: &[EpisodeId],
-) -> Result<(), PipelineError> {
-    let step = u64::from(step);
-    run.ledger.consume(step, &report.consumed)?;
-    let mut reasons: HashMap<String, Vec<EpisodeId>> = HashMap::new();
-    for (episode, reason) in &report.dropped {
-        reasons
-            .entry(reason.text().into_owned())
-            .or_default()
-            .push(episode.clone());
-    }
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort();
-    for (reason, episodes) in reasons {
-        run.ledger.drop_episodes(step, &episodes, &reason)?;
-    }
-    if !replaced.is_empty() {
-        run.ledger.drop_episodes(step, replaced, "no_signal_replaced")?;
-    }
-    Ok(())
-}
-
-/// Episodes of this step that an earlier start made durable.
-async fn durable_episodes(run: &OpenRun, step: u32) -> Result<HashMap<EpisodeId, Episode>, PipelineError> {
-    let folder = run.dir.rollouts().join(format!("{step:06}"));
-    if !folder.is_dir() {
-        return Ok(HashMap::new());
-    }
-    let episodes = ShardReader::open(&[folder])?.episodes(None).await?;
-    Ok(episodes
-        .into_iter()
-        .map(|episode| (episode.episode_id.clone(), episode))
-        .collect())
-}
-
-/// Takes out the episodes of at most `most` groups in which all valid rewards are equal, and names them.
-fn take_silent_groups(episodes: &mut Vec<Episode>, most: usize) -> Vec<EpisodeId> {
-    let mut rewards: HashMap<_, Vec<f32>> = HashMap::new();
-    for episode in episodes.iter() {
-        rewards
-            .entry(episode.group_id.clone())
-            .or_default()
-            .extend(episode.reward);
-    }
-    let mut silent: Vec<_> = rewards
-        .into_iter()
-        .filter(|(_, rewards)| rewards.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq()))
-        .map(|(group, _)| group)
-        .collect();
-    silent.sort();
-    silent.truncate(most);
-    let (out, kept) = std::mem::take(episodes)
-        .into_iter()
-        .partition(|episode| silent.contains(&episode.group_id));
-    *episodes = kept;
-    Vec::into_iter(out).map(|episode| episode.episode_id).collect()
 }

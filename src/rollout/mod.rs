@@ -10,6 +10,7 @@ mod plan;
 mod pool;
 mod summary;
 mod trial;
+mod trial_episode;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};

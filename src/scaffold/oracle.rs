@@ -123,9 +123,6 @@ mod tests {
     async fn a_task_without_a_solution_is_named() {
         let (report, _root) = solve_with(None).await;
         let error = report.unwrap_err().to_string();
-        assert!(
-            error.contains("`org/broken` has no") && error.contains("solve.sh"),
-            "{error}"
-        );
+        assert!(error.contains("`task` has no") && error.contains("solve.sh"), "{error}");
     }
 }

@@ -1,0 +1,89 @@
+//! From what a trial left behind to its episode: reward rules, flags, reasons.
+
+use jiff::Timestamp;
+
+use super::TrialPlan;
+use super::trial::{TrialContext, TrialRecord};
+use crate::config::HackPolicy;
+use crate::trajectory::{CaptureAudit, Episode, TrialId};
+
+/// The dialect that is served.
+const ENDPOINT: &str = "openai_chat_completions";
+
+impl TrialContext {
+    /// The episode of a trial that is not tried again.
+    pub(super) fn episode(
+        &self,
+        plan: &TrialPlan,
+        trial_id: TrialId,
+        attempt: u32,
+        started_at: Timestamp,
+        record: TrialRecord,
+    ) -> Episode {
+        let (segments, audit, messages) = match record.capture {
+            Some(capture) => (capture.segments, capture.audit, capture.messages),
+            None => (Vec::new(), CaptureAudit::default(), "[]".to_owned()),
+        };
+        let mut reward = record.verdict.as_ref().map(|verdict| verdict.reward);
+        let hack_flags = record
+            .verdict
+            .as_ref()
+            .map(|verdict| {
+                verdict
+                    .flags
+                    .iter()
+                    .map(|flag| format!("{}: {}", flag.kind, flag.evidence))
+                    .collect::<Vec<_>>()
+            })
+            .unwrap_or_default();
+        let mut drop_reason = (!record.outcome.is_graded()).then(|| record.outcome.name().to_owned());
+        if !hack_flags.is_empty() {
+            match self.sandbox_section.hack_policy {
+                HackPolicy::Flag => {}
+                HackPolicy::ZeroReward => reward = reward.map(|_| 0.0),
+                HackPolicy::Drop => drop_reason = Some("hack".to_owned()),
+            }
+        }
+        if !self.reward_unfinished && record.outcome.is_unfinished() {
+            reward = reward.map(|_| 0.0);
+        }
+        if self.unparsed_zeroes_reward && audit.num_parse_errors > 0 {
+            reward = reward.map(|_| 0.0);
+        }
+        if let Some(reason) = &record.reason {
+            tracing::info!(
+                trial = plan.name(),
+                outcome = record.outcome.name(),
+                reason,
+                "trial failed"
+            );
+        }
+        Episode {
+            run_id: self.run_id.clone(),
+            step: plan.step as i32,
+            task_id: plan.task.id.clone(),
+            data_source: plan.data_source.clone(),
+            group_id: plan.group_id(),
+            episode_id: plan.episode_id(),
+            trial_id,
+            trial_name: plan.name(),
+            attempt: attempt as i32,
+            agent: self.scaffold.name().to_owned(),
+            agent_version: self.scaffold.version().to_owned(),
+            model: self.model.clone(),
+            tool_parser: self.tool_parser.clone(),
+            endpoint: ENDPOINT.to_owned(),
+            segments,
+            reward: if record.outcome.is_graded() { reward } else { None },
+            rewards: record.verdict.map(|verdict| verdict.rewards).unwrap_or_default(),
+            sampling: plan.sampling,
+            outcome: record.outcome,
+            drop_reason,
+            audit,
+            hack_flags,
+            started_at,
+            timings: record.timings,
+            messages,
+        }
+    }
+}
