@@ -86,7 +86,7 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
         overwrite: args.overwrite,
     };
     let report = convert(Source::of(&source), &args.out, options, &mut |row: &PrepareRow| {
-        rows.push(row.clone())
+        rows.push(row.clone());
     })?;
     for warning in &report.warnings {
         printer.note(format_args!("warning: {warning}"));

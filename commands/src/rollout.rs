@@ -76,6 +76,7 @@ pub(crate) enum Print {
     Paths,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure> {
     if args.purge_infra {
         return Err(Failure::not_built("lego rollout --purge-infra"));
@@ -109,5 +110,5 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);
     }
-    wiring::rollout(printer, loaded, args)
+    wiring::rollout(printer, loaded, &args)
 }

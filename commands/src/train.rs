@@ -47,6 +47,7 @@ pub(crate) struct TrainArgs {
     pub(crate) format: FormatArg,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
     if args.asynchronous {
         return Err(Failure::not_built("lego train --async").hint("without `--async`, rollouts and updates take turns"));
@@ -69,5 +70,5 @@ pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);
     }
-    wiring::train(printer, loaded, args)
+    wiring::train(printer, loaded, &args)
 }

@@ -87,9 +87,10 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let entries = entries(&job, &dir).await?;
     let known = durable(&dir).await?;
     let done: BTreeSet<EpisodeId> = known.iter().map(|episode| episode.episode_id.clone()).collect();
-    let (samples, greedy) = match job.evaluate {
-        true => (config.eval.samples, config.eval.greedy),
-        false => (config.rollout.group_size, false),
+    let (samples, greedy) = if job.evaluate {
+        (config.eval.samples, config.eval.greedy)
+    } else {
+        (config.rollout.group_size, false)
     };
     let purpose = if job.evaluate {
         Purpose::Evaluate

@@ -75,7 +75,7 @@ pub(super) fn evaluation(metrics: &mut StepMetrics, evaluation: &Evaluation) {
     });
     if let Some(greedy) = &evaluation.greedy {
         each(greedy, |name, score| {
-            metrics.set(format!("val/{name}/greedy"), score.pass_at_1)
+            metrics.set(format!("val/{name}/greedy"), score.pass_at_1);
         });
     }
 }

@@ -84,7 +84,7 @@ impl Stack {
         )?);
         let vocabulary = weights.config().vocab_size;
         let model_window = weights.config().max_position_embeddings;
-        let (engine, serving, window) = start_engine(config, weights, version, &prompt)?;
+        let (engine, serving, window) = start_engine(config, &weights, version, &prompt)?;
         let window = config
             .policy
             .max_model_len
@@ -183,7 +183,7 @@ impl Stack {
 
 fn start_engine(
     config: &RunConfig,
-    weights: Weights,
+    weights: &Weights,
     version: PolicyVersion,
     prompt: &Arc<PromptBuilder>,
 ) -> Result<(Arc<dyn Engine>, Serving, usize), PipelineError> {
@@ -194,7 +194,7 @@ fn start_engine(
                 max_running: config.engine.max_running as usize,
                 ..EmbeddedOptions::default()
             };
-            let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
+            let engine = Arc::new(EmbeddedEngine::start(weights, version, &options)?);
             let window = engine.window();
             Ok((
                 Arc::clone(&engine) as Arc<dyn Engine>,

@@ -250,7 +250,7 @@ impl TrialContext {
 
     /// The verifier's word; asked a second time in the same sandbox where the first gave none.
     async fn verdict(&self, plan: &TrialPlan, sandbox: &Arc<dyn Sandbox>, folder: &Path) -> Result<Verdict, Failure> {
-        let env = self.resolved(plan, &plan.task.config.verifier.env)?;
+        let env = resolved(plan, &plan.task.config.verifier.env)?;
         let mut last = String::new();
         for _ in 0..2 {
             let options = VerifyOptions {
@@ -288,22 +288,10 @@ impl TrialContext {
         self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
     }
 
-    /// An environment table of task.toml with the host's variables filled in.
-    fn resolved(
-        &self,
-        plan: &TrialPlan,
-        table: &BTreeMap<String, String>,
-    ) -> Result<BTreeMap<String, String>, Failure> {
-        resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok()).map_err(|error| Failure {
-            retry: false,
-            ..Failure::setup(&error)
-        })
-    }
-
     fn sandbox_spec(&self, plan: &TrialPlan, attempt: u32) -> Result<SandboxSpec, Failure> {
         let section = &self.sandbox_section;
         let environment = &plan.task.config.environment;
-        let mut env = self.resolved(plan, &environment.env)?;
+        let mut env = resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
         let source = plan.task.local_source().ok_or_else(|| Failure {
             outcome: Outcome::EnvSetupFailed,
@@ -332,6 +320,14 @@ impl TrialContext {
             lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
         })
     }
+}
+
+/// An environment table of task.toml with the host's variables filled in.
+fn resolved(plan: &TrialPlan, table: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {
+    resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok()).map_err(|error| Failure {
+        retry: false,
+        ..Failure::setup(&error)
+    })
 }
 
 /// The `q`-quantile of times, 0 of none.

@@ -35,7 +35,7 @@ pub struct Segment {
 impl Segment {
     /// Number of tokens that train here.
     pub fn trained_tokens(&self) -> usize {
-        self.response_mask.iter().filter(|&&mask| mask == 1).count()
+        self.response_mask.iter().map(|&mask| usize::from(mask)).sum()
     }
 
     /// Prompt and response together.

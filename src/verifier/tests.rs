@@ -1,8 +1,4 @@
-#![expect(
-    clippy::unwrap_used,
-    clippy::float_cmp,
-    reason = "tests; the numbers are read, not computed"
-)]
+#![expect(clippy::float_cmp, reason = "tests; the numbers are read, not computed")]
 
 use super::reward::{read, shell};
 use super::*;

@@ -34,8 +34,8 @@ struct ScoreRow<'a> {
 }
 
 /// Rollouts alone.
-pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: RolloutArgs) -> Result<Exit, Failure> {
-    let tasks = task_ids(&mut loaded, &args)?;
+pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs) -> Result<Exit, Failure> {
+    let tasks = task_ids(&mut loaded, args)?;
     let kept = args.out.clone();
     let temporary = match &kept {
         Some(_) => None,
@@ -71,7 +71,7 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: RolloutArgs) 
         return Ok(Exit::Interrupted);
     };
     let end = result?;
-    print(printer, &args, &end)?;
+    print(printer, args, &end)?;
     summary(printer, &end);
     Ok(if end.interrupted {
         Exit::Interrupted
@@ -117,8 +117,12 @@ fn task_ids(loaded: &mut Loaded, args: &RolloutArgs) -> Result<Option<Vec<String
 
 fn print(printer: &Printer, args: &RolloutArgs, end: &CollectEnd) -> Result<(), Failure> {
     if args.print == Some(Print::Paths) {
-        let lines: String = end.shards.iter().map(|path| format!("{}\n", path.display())).collect();
-        return printer.text(&lines);
+        let paths: Vec<String> = end
+            .shards
+            .iter()
+            .map(|path| path.display().to_string() + "\n")
+            .collect();
+        return printer.text(&paths.concat());
     }
     if let Some(evaluation) = &end.evaluation {
         let greedy_of = |name: &str| {

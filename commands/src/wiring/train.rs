@@ -10,7 +10,7 @@ use crate::output::{Printer, table};
 use crate::train::TrainArgs;
 
 /// The full loop, or training from shards.
-pub(crate) fn train(printer: &Printer, loaded: Loaded, args: TrainArgs) -> Result<Exit, Failure> {
+pub(crate) fn train(printer: &Printer, loaded: Loaded, args: &TrainArgs) -> Result<Exit, Failure> {
     let observer = watch::watch(printer, args.format.format, true, loaded.config.log.console_every);
     let run_dir = lego::pipeline::run_directory(&loaded.config);
     let ended = if args.shards.is_empty() {
@@ -25,7 +25,7 @@ pub(crate) fn train(printer: &Printer, loaded: Loaded, args: TrainArgs) -> Resul
             })
         })?
     } else {
-        let shards = shards(&args)?;
+        let shards = shards(args)?;
         until_stopped(|stop| {
             train_from_shards(OfflineJob {
                 loaded,
