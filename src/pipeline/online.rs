@@ -201,7 +201,7 @@ impl Online {
                 if let Some(evaluation) = self.evaluate(job, run, step, &mut metrics).await? {
                     score = evaluation.headline();
                     end.evaluations.push((step, evaluation));
-                } else {
+                } else if job.stop.is_cancelled() {
                     // Asked to stop in mid-validation: the step is sampled again from its durable rows.
                     run.step = step - 1;
                     break;
