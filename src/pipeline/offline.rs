@@ -13,7 +13,6 @@ use super::{Phase, PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::Loaded;
 use crate::metrics::StepMetrics;
 use crate::prompt::PromptBuilder;
-use crate::run_dir;
 use crate::shard::{ShardMeta, ShardReader};
 use crate::train::{OfflinePlan, ShardEntry};
 use crate::trajectory::Episode;
@@ -37,23 +36,8 @@ pub async fn train_from_shards(job: OfflineJob) -> Result<RunEnd, PipelineError>
     let observer = Arc::clone(&job.observer);
     let (loaded, fresh) = (job.loaded.clone(), job.fresh);
     let mut run = blocking(move || OpenRun::open(&loaded, fresh, &observer)).await??;
-    match steps(&job, &mut run).await {
-        Ok(end) => {
-            run.close(
-                if end.interrupted {
-                    run_dir::Phase::Interrupted
-                } else {
-                    run_dir::Phase::Finished
-                },
-                None,
-            )?;
-            Ok(end)
-        }
-        Err(error) => {
-            run.close(run_dir::Phase::Failed, Some(error.to_string()))?;
-            Err(error)
-        }
-    }
+    let result = steps(&job, &mut run).await;
+    run.conclude(result)
 }
 
 async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
@@ -106,19 +90,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
     }
     .map_err(|error| PipelineError::Config(error.to_string()))?;
     let steps = plan.steps() as u32;
-    (job.observer)(PipelineEvent::Opened {
-        run_dir: run.dir.path().to_owned(),
-        step: run.step,
-        steps,
-    });
-    let mut end = RunEnd {
-        run_dir: run.dir.path().to_owned(),
-        step: run.step,
-        steps,
-        interrupted: false,
-        evaluations: Vec::new(),
-        checkpoint: run.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
-    };
+    let mut end = run.begin(steps, &job.observer)?;
     while run.step < steps && !job.stop.is_cancelled() {
         let step = run.step + 1;
         let began = Instant::now();

@@ -17,7 +17,6 @@ use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskOrder, Ta
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
 use crate::rollout::{Purpose, TrialPlan, group_plans};
-use crate::run_dir;
 use crate::shard::{ShardWriter, WriterOptions};
 use crate::train::{StepReport, Updater};
 use crate::trajectory::{Episode, SamplingParams};
@@ -50,23 +49,7 @@ pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
         }
         Err(error) => Err(error),
     };
-    match result {
-        Ok(end) => {
-            run.close(
-                if end.interrupted {
-                    run_dir::Phase::Interrupted
-                } else {
-                    run_dir::Phase::Finished
-                },
-                None,
-            )?;
-            Ok(end)
-        }
-        Err(error) => {
-            run.close(run_dir::Phase::Failed, Some(error.to_string()))?;
-            Err(error)
-        }
-    }
+    run.conclude(result)
 }
 
 /// What stays the same over the steps.
@@ -134,19 +117,7 @@ impl Online {
     async fn steps(&self, job: &OnlineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
         let config = &job.loaded.config;
         let steps = config.train.steps;
-        (job.observer)(PipelineEvent::Opened {
-            run_dir: run.dir.path().to_owned(),
-            step: run.step,
-            steps,
-        });
-        let mut end = RunEnd {
-            run_dir: run.dir.path().to_owned(),
-            step: run.step,
-            steps,
-            interrupted: false,
-            evaluations: Vec::new(),
-            checkpoint: run.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
-        };
+        let mut end = run.begin(steps, &job.observer)?;
         if run.step == 0 && config.eval.before_train {
             let mut metrics = StepMetrics::new(0, jiff::Timestamp::now());
             if let Some(evaluation) = self.evaluate(job, run, 0, &mut metrics).await? {

@@ -188,8 +188,36 @@ impl OpenRun {
         Ok(self.checkpoints.save(self.trainer()?, state, &self.tokenizer)?.path)
     }
 
+    /// Tells where the run stands, and gives what its end will say.
+    pub(super) fn begin(&self, steps: u32, observer: &PipelineObserver) -> Result<RunEnd, PipelineError> {
+        let run_dir = self.dir.path().to_owned();
+        observer(PipelineEvent::Opened {
+            run_dir: run_dir.clone(),
+            step: self.step,
+            steps,
+        });
+        Ok(RunEnd {
+            run_dir,
+            step: self.step,
+            steps,
+            interrupted: false,
+            evaluations: Vec::new(),
+            checkpoint: self.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
+        })
+    }
+
+    /// Writes how the run ended, and hands that on.
+    pub(super) fn conclude(&mut self, result: Result<RunEnd, PipelineError>) -> Result<RunEnd, PipelineError> {
+        match &result {
+            Ok(end) if end.interrupted => self.close(Phase::Interrupted, None)?,
+            Ok(_) => self.close(Phase::Finished, None)?,
+            Err(error) => self.close(Phase::Failed, Some(error.to_string()))?,
+        }
+        result
+    }
+
     /// Writes how the run ended.
-    pub(super) fn close(&mut self, phase: Phase, message: Option<String>) -> Result<(), PipelineError> {
+    fn close(&mut self, phase: Phase, message: Option<String>) -> Result<(), PipelineError> {
         self.state.step = u64::from(self.step);
         self.state.message = message;
         self.state.become_phase(phase);
