@@ -31,7 +31,7 @@ echo $reward >"$logs/verifier/reward.txt"
 """
 CHECK = """if [ "$(sh {f}.sh {args})" = "{want}" ]; then echo pass; else echo fail; exit 1; fi
 """
-SETTINGS = {"agent": {"timeout_sec": 60}, "verifier": {"timeout_sec": 20}}
+SETTINGS = {"agent": {"timeout_sec": 10}, "verifier": {"timeout_sec": 20}}
 
 
 def names() -> tuple[list[str], list[str]]:

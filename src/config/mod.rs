@@ -53,8 +53,8 @@ pub use source::{Location, Source, SourceKind};
 pub use spelling::nearest;
 pub use starter::starter;
 pub use train::{
-    AdvantageName, AlgorithmName, FilterSection, KlEstimator, LossAggregation, LossName, OverlongPolicy, SchedulerName,
-    TrainSection,
+    AdvantageName, AlgorithmName, ControlName, FilterSection, KlEstimator, LossAggregation, LossName, OverlongPolicy,
+    SchedulerName, TrainSection,
 };
 pub use value::{ByteSize, HumanDuration};
 

@@ -54,6 +54,8 @@ pub struct TrainSection {
     pub entropy_coeff: f32,
     /// Whether the engine's log-probs stand for those of the weights at the start of the update.
     pub bypass_old_logprob: bool,
+    /// A run that must not learn, to see whether a measurement can be trusted; absent: none.
+    pub control: Option<ControlName>,
 }
 
 impl Default for TrainSection {
@@ -78,6 +80,7 @@ impl Default for TrainSection {
             kl_estimator: KlEstimator::K3,
             entropy_coeff: 0.0,
             bypass_old_logprob: false,
+            control: None,
         }
     }
 }
@@ -107,6 +110,16 @@ pub enum AdvantageName {
     Grpo,
     /// Reward against the mean of the others.
     Rloo,
+}
+
+/// Controls: ways to spoil the advantages so that no skill can be gained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlName {
+    /// Every advantage with the opposite sign.
+    NegatedAdvantage,
+    /// The rewards of a mini-batch dealt anew over its episodes.
+    ShuffledRewards,
 }
 
 /// Losses of a token.

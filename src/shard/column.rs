@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray as _, BooleanArray, Float32Array, Int32Array, StringArray, TimestampMicrosecondArray,
-};
-use arrow::datatypes::{DataType, Float32Type, Int32Type, TimeUnit, TimestampMicrosecondType};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Int32Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float32Array, Int32Array, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{DataType, TimeUnit};
 use jiff::Timestamp;
 
 /// A type of the Rust row with its column type.

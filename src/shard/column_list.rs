@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray as _, Float32Array, Int32Array, ListArray, PrimitiveArray, StringArray, UInt8Array,
-};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Int32Type, UInt8Type};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Int32Type, UInt8Type};
+use arrow_array::{Array, ArrayRef, Float32Array, Int32Array, ListArray, PrimitiveArray, StringArray, UInt8Array};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field};
 
 use super::column::{Column, no_nulls, required};
 use crate::trajectory::TokenId;

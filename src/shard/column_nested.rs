@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray as _, BinaryArray, Float64Array, Int32Array, MapArray, StringArray, StructArray,
-};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int32Type};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, Int32Type};
+use arrow_array::{Array, ArrayRef, BinaryArray, Float64Array, Int32Array, MapArray, StringArray, StructArray};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field, Fields};
 
 use super::column::{Column, no_nulls};
 use super::column_list::{list, list_of};

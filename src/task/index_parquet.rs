@@ -3,13 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray as _, BooleanArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray,
-    StructArray, new_null_array,
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float64Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray, StructArray,
+    new_null_array,
 };
-use arrow::buffer::OffsetBuffer;
-use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int32Type, Schema};
+use arrow_buffer::OffsetBuffer;
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, Fields, Schema};
+use arrow_select::concat::concat_batches;
 use fs_err as fs;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -41,11 +44,11 @@ fn integers(rows: &[IndexRow], value: impl Fn(&IndexRow) -> Option<i32>) -> Arra
     Arc::new(rows.iter().map(value).collect::<Int32Array>())
 }
 
-fn structure(fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<StructArray, arrow::error::ArrowError> {
+fn structure(fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<StructArray, arrow_schema::ArrowError> {
     StructArray::try_new(Fields::from(fields), columns, None)
 }
 
-fn batch(rows: &[IndexRow]) -> Result<RecordBatch, arrow::error::ArrowError> {
+fn batch(rows: &[IndexRow]) -> Result<RecordBatch, arrow_schema::ArrowError> {
     let id = || strings(rows, |row| Some(&row.instance_id));
     let path = || strings(rows, |row| Some(&row.task_path));
     let source = || strings(rows, |row| Some(&row.data_source));
@@ -120,7 +123,7 @@ fn column(batch: &RecordBatch, names: &[&str], wanted: &DataType) -> Result<Opti
                 .map(|item| item.unwrap_or_else(|| new_null_array(&list.value_type(), 1)))
                 .collect();
             let items: Vec<&dyn Array> = items.iter().map(AsRef::as_ref).collect();
-            array = arrow::compute::concat(&items).map_err(|error| error.to_string())?;
+            array = arrow_select::concat::concat(&items).map_err(|error| error.to_string())?;
         }
         match array.as_struct_opt().and_then(|fields| fields.column_by_name(name)) {
             Some(inner) => array = Arc::clone(inner),
@@ -218,7 +221,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<IndexRow>, TaskError> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .and_then(ParquetRecordBatchReaderBuilder::build)
         .map_err(|error| broken(path, &error))?;
-    let schema: Arc<Schema> = arrow::array::RecordBatchReader::schema(&reader);
+    let schema: Arc<Schema> = arrow_array::RecordBatchReader::schema(&reader);
     let batches: Vec<RecordBatch> = reader.collect::<Result<_, _>>().map_err(|error| broken(path, &error))?;
     let batch = concat_batches(&schema, &batches).map_err(|error| broken(path, &error))?;
     rows(&batch).map_err(|reason| broken(path, &reason))

@@ -206,18 +206,12 @@ fn a_damaged_index_is_named() {
 
 #[test]
 fn an_index_of_other_tools_is_read_without_the_flat_columns() {
-    use arrow::array::{ArrayRef, LargeStringArray, RecordBatch, StructArray};
+    use arrow_array::{ArrayRef, LargeStringArray, RecordBatch, StructArray};
     use std::sync::Arc;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("verl.parquet");
     let text = |value: &str| Arc::new(LargeStringArray::from(vec![value])) as ArrayRef;
-    let field = |name: &str| {
-        Arc::new(arrow::datatypes::Field::new(
-            name,
-            arrow::datatypes::DataType::LargeUtf8,
-            true,
-        ))
-    };
+    let field = |name: &str| Arc::new(arrow_schema::Field::new(name, arrow_schema::DataType::LargeUtf8, true));
     let extra = StructArray::from(vec![
         (field("harbor_task_path"), text("/data/t1")),
         (field("instance_id"), text("t1")),

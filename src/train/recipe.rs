@@ -3,7 +3,9 @@
 use lego_policy::{KlEstimator as PolicyKl, KlTerm, Objective, PolicyLoss};
 
 use super::{Schedule, ScheduleError};
-use crate::config::{AdvantageName, KlEstimator, LossAggregation, LossName, ResolveError, ResolvedTrain, TrainSection};
+use crate::config::{
+    AdvantageName, ControlName, KlEstimator, LossAggregation, LossName, ResolveError, ResolvedTrain, TrainSection,
+};
 
 /// Bound of the loss of a token with negative advantage, as a multiple of it (dual clip).
 const DUAL_CLIP: f32 = 3.0;
@@ -15,6 +17,8 @@ pub struct Recipe {
     pub advantage: Option<AdvantageName>,
     /// Whether the advantage is divided by the group's standard deviation.
     pub norm_by_std: bool,
+    /// What spoils the advantages on purpose.
+    pub control: Option<ControlName>,
     /// Loss of a token.
     pub loss: LossName,
     /// How losses of tokens become one number.
@@ -86,6 +90,11 @@ fn refuse_without_effect(section: &TrainSection, resolved: &ResolvedTrain) -> Re
         (
             "advantage",
             section.advantage.is_some() && supervised,
+            "algorithm = \"sft\"",
+        ),
+        (
+            "control",
+            section.control.is_some() && supervised,
             "algorithm = \"sft\"",
         ),
         (
@@ -162,6 +171,7 @@ impl Recipe {
         Ok(Self {
             advantage: (resolved.loss != LossName::Sft).then_some(resolved.advantage),
             norm_by_std: resolved.norm_by_std,
+            control: section.control,
             loss: resolved.loss,
             aggregation: resolved.loss_agg_mode,
             clip_low,
@@ -274,6 +284,9 @@ mod tests {
         assert!(refused(AlgorithmName::Sft, |s| s.clip_low = Some(0.1)).contains("train.clip_low has no effect"));
         assert!(refused(AlgorithmName::Rloo, |s| s.norm_by_std = Some(true)).contains("train.norm_by_std"));
         assert!(refused(AlgorithmName::Sft, |s| s.advantage = Some(AdvantageName::Rloo)).contains("train.advantage"));
+        assert!(
+            refused(AlgorithmName::Sft, |s| s.control = Some(ControlName::NegatedAdvantage)).contains("train.control")
+        );
         assert!(refused(AlgorithmName::Grpo, |s| s.grad_clip = 0.0).contains("train.grad_clip is 0"));
         assert!(refused(AlgorithmName::Grpo, |s| s.mini_batch = Some(0)).contains("train.mini_batch is 0"));
     }

@@ -56,18 +56,9 @@ pub struct Updater {
 }
 
 impl Updater {
-    /// An updater for the recipe's own algorithm. `reference` is needed where the recipe has a KL term.
+    /// An updater for the recipe. `reference` is needed where the recipe has a KL term.
     pub fn new(settings: UpdateSettings, reference: Option<Trainer>) -> Result<Self, TrainError> {
-        let algorithm = advantage::of_recipe(&settings.recipe);
-        Self::with_algorithm(settings, algorithm, reference)
-    }
-
-    /// An updater for another algorithm than the recipe names, such as a control.
-    pub fn with_algorithm(
-        settings: UpdateSettings,
-        algorithm: Box<dyn Algorithm>,
-        reference: Option<Trainer>,
-    ) -> Result<Self, TrainError> {
+        let algorithm = advantage::of_recipe(&settings.recipe, settings.seed);
         if let (Some((_, coefficient)), None) = (settings.recipe.kl, &reference) {
             return Err(TrainError::NoReference { coefficient });
         }

@@ -367,7 +367,7 @@ messages Utf8
 
 #[test]
 fn the_columns_are_those_of_the_specification() {
-    let describe = |field: &Arc<arrow::datatypes::Field>| {
+    let describe = |field: &Arc<arrow_schema::Field>| {
         let data_type = field.data_type().to_string().replace("non-null ", "").replace('"', "");
         let null = if field.is_nullable() { "?" } else { "" };
         format!("{} {data_type}{null}\n", field.name())

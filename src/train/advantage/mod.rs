@@ -3,7 +3,7 @@
 //! An algorithm yields plain numbers, one an episode; the tensor losses that use them are the policy
 //! package's. It never sees tokens.
 
-pub mod control;
+mod control;
 mod grpo;
 mod rloo;
 mod supervised;
@@ -13,7 +13,7 @@ pub use rloo::Rloo;
 pub use supervised::Supervised;
 
 use super::Recipe;
-use crate::config::AdvantageName;
+use crate::config::{AdvantageName, ControlName};
 
 /// The episodes of one task sampled for one step that were not dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +70,17 @@ pub trait Algorithm: Send + Sync {
     fn advantages(&self, groups: &[Group]) -> Vec<Vec<f32>>;
 }
 
-/// The algorithm of a recipe.
-pub fn of_recipe(recipe: &Recipe) -> Box<dyn Algorithm> {
+/// The algorithm of a recipe, spoilt where it names a control; `seed` deals shuffled rewards.
+pub fn of_recipe(recipe: &Recipe, seed: u64) -> Box<dyn Algorithm> {
+    let algorithm = estimator(recipe);
+    match recipe.control {
+        None => algorithm,
+        Some(ControlName::NegatedAdvantage) => Box::new(control::Negated(algorithm)),
+        Some(ControlName::ShuffledRewards) => Box::new(control::ShuffledReturns { algorithm, seed }),
+    }
+}
+
+fn estimator(recipe: &Recipe) -> Box<dyn Algorithm> {
     match recipe.advantage {
         Some(AdvantageName::Grpo) => Box::new(Grpo {
             norm_by_std: recipe.norm_by_std,

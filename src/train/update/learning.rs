@@ -3,8 +3,7 @@
 use lego_policy::{DecodeModel, Logits, Sampler, Sampling, Slot, Trainer};
 
 use super::*;
-use crate::config::{AlgorithmName, TrainSection};
-use crate::train::advantage::control::{Negated, ShuffledReturns};
+use crate::config::{AlgorithmName, ControlName, TrainSection};
 use crate::train::fixture::{episode, policy, sampled, settings};
 
 const GROUPS: u32 = 4;
@@ -87,21 +86,21 @@ fn each_algorithm_learns_the_task() {
     }
 }
 
+fn control(control: ControlName) -> TrainSection {
+    TrainSection {
+        control: Some(control),
+        ..section(AlgorithmName::Grpo)
+    }
+}
+
 #[test]
 fn with_the_sign_flipped_it_unlearns() {
-    let settings = settings(&section(AlgorithmName::Grpo));
-    let algorithm = Box::new(Negated(advantage::of_recipe(&settings.recipe)));
-    let (first, last) = run(&Updater::with_algorithm(settings, algorithm, None).unwrap());
+    let (first, last) = run(&Updater::new(settings(&control(ControlName::NegatedAdvantage)), None).unwrap());
     assert!(last < first && last < 0.1, "{first} → {last}");
 }
 
 #[test]
 fn with_rewards_shuffled_over_the_batch_it_does_not_learn() {
-    let settings = settings(&section(AlgorithmName::Grpo));
-    let algorithm = Box::new(ShuffledReturns {
-        algorithm: advantage::of_recipe(&settings.recipe),
-        seed: 1,
-    });
-    let (first, last) = run(&Updater::with_algorithm(settings, algorithm, None).unwrap());
+    let (first, last) = run(&Updater::new(settings(&control(ControlName::ShuffledRewards)), None).unwrap());
     assert!(last < first + 0.25, "{first} → {last}");
 }

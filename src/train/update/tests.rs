@@ -1,8 +1,7 @@
 #![expect(clippy::float_cmp, reason = "the compared values are exact")]
 
 use super::*;
-use crate::config::{AdvantageName, AlgorithmName, LossAggregation, LossName, TrainSection};
-use crate::train::advantage::control::Negated;
+use crate::config::{AdvantageName, AlgorithmName, ControlName, LossAggregation, LossName, TrainSection};
 use crate::train::fixture::{all_weights, batch, episode, log_prob, policy, record, settings};
 use crate::train::optimize::{accumulate, micro_batches, weigh};
 use crate::trajectory::Outcome;
@@ -58,9 +57,11 @@ fn what_was_rewarded_becomes_likelier_and_the_rest_less_likely() {
 #[test]
 fn with_the_sign_flipped_it_is_the_other_way_round() {
     let episodes = batch();
-    let settings = settings(&section(AlgorithmName::Grpo));
-    let algorithm = Box::new(Negated(advantage::of_recipe(&settings.recipe)));
-    let flipped = Updater::with_algorithm(settings, algorithm, None).unwrap();
+    let section = TrainSection {
+        control: Some(ControlName::NegatedAdvantage),
+        ..section(AlgorithmName::Grpo)
+    };
+    let flipped = Updater::new(settings(&section), None).unwrap();
     for (episode, change) in episodes.iter().zip(changes(&flipped, &episodes, 1)) {
         assert!(
             (change < 0.0) == (episode.reward == Some(1.0)),
