@@ -1,6 +1,8 @@
 //! The whole circle through the binary: train, resume, and the stages chained by files.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod kills;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

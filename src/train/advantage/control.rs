@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Algorithm, Group};
 
 /// The same advantages with the opposite sign.
-pub struct Negated(pub Box<dyn Algorithm>);
+pub(super) struct Negated(pub Box<dyn Algorithm>);
 
 impl Algorithm for Negated {
     fn needs_rewards(&self) -> bool {
@@ -22,7 +22,7 @@ impl Algorithm for Negated {
 }
 
 /// The returns of the batch, dealt anew over all its episodes before the comparison.
-pub struct ShuffledReturns {
+pub(super) struct ShuffledReturns {
     /// What compares them.
     pub algorithm: Box<dyn Algorithm>,
     /// Seed of the dealing.
