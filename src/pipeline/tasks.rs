@@ -36,10 +36,12 @@ impl TaskSet {
             .is_some_and(|extension| extension == "jsonl" || extension == "json")
         {
             let done = prepare_into(path, prepared)?;
-            if done.report.rejected > 0 {
+            if let Some(first) = &done.report.first_rejected {
                 warnings.push(format!(
-                    "{}: {} of {} records cannot become tasks; see {}",
+                    "{}:{}: {} ({} of {} records cannot become tasks; all are in {})",
                     path.display(),
+                    first.line,
+                    first.detail,
                     done.report.rejected,
                     done.report.records,
                     done.index.with_file_name("rejected.jsonl").display()

@@ -190,6 +190,7 @@ impl Conversion<'_> {
         };
         serde_json::to_writer(&mut self.rejected, &row).map_err(std::io::Error::from)?;
         self.rejected.push(b'\n');
+        self.report.first_rejected.get_or_insert(row);
         Ok(())
     }
 }

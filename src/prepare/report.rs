@@ -62,6 +62,9 @@ pub struct PrepareReport {
     pub rejected: usize,
     /// The same by class.
     pub rejected_by_reason: BTreeMap<String, usize>,
+    /// The first of them, so that one look tells what is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_rejected: Option<RejectedRow>,
     /// Fields of records that are not read, and in how many records each is.
     pub ignored_fields: BTreeMap<String, usize>,
     /// Warnings about keys in `task` that task.toml does not have.

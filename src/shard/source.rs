@@ -42,7 +42,16 @@ fn is_shard(name: &str) -> bool {
 
 /// The shards of a file or a folder (and the folders in it), in the order of their paths.
 fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
-    if !fs::metadata(place)?.is_dir() {
+    let metadata = match fs::metadata(place) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(ShardError::Place {
+                place: place.display().to_string(),
+                reason: "no such file or folder; expected a shard (*.parquet) or a folder of them".to_owned(),
+            });
+        }
+        found => found?,
+    };
+    if !metadata.is_dir() {
         return Ok(vec![place.to_owned()]);
     }
     let mut found = Vec::new();

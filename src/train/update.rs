@@ -124,7 +124,6 @@ impl Updater {
             } else {
                 Skip::NoSignal
             };
-            tracing::warn!(step, "no update: {skip}");
             report.skipped = Some(skip);
         } else {
             log_probs::prepare(trainer, self.reference.as_ref(), recipe, step, &mut work, &mut metrics)?;

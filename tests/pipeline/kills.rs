@@ -69,7 +69,9 @@ fn a_killed_run_goes_on_as_if_nothing_had_been() {
     let mut moments = Vec::new();
     for _ in 0..kills {
         // Knuth's multiplier; the upper bits are the better ones.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let moment = length.mul_f64((random >> 40) as f64 / f64::from(1_u32 << 24));
         // Each start goes on where the last one came to: together they last about as long as the whole run.
         let moment = (moment * 2 / kills).max(Duration::from_millis(50));

@@ -109,11 +109,14 @@ impl Printer {
             Report::Message { text, source } => {
                 let first: Option<&dyn std::error::Error> = source.as_deref().map(|error| error as _);
                 let causes = std::iter::successors(first, |error| error.source());
-                let lines = causes.map(|error| format!("  cause: {error}"));
-                std::iter::once(format!("{} {text}", self.red("error:")))
-                    .chain(lines)
-                    .collect::<Vec<_>>()
-                    .join("\n")
+                let mut said = vec![text.clone()];
+                // An error that only hands on the one below it says the same.
+                for cause in causes.map(ToString::to_string) {
+                    if said.last() != Some(&cause) {
+                        said.push(cause);
+                    }
+                }
+                format!("{} {}", self.red("error:"), said.join("\n  cause: "))
             }
         };
         match &failure.hint {

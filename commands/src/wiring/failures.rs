@@ -2,6 +2,7 @@
 
 use lego::pipeline::PipelineError;
 use lego::run_dir::RunDirError;
+use lego::shard::ShardError;
 
 use crate::failure::Failure;
 
@@ -13,6 +14,9 @@ impl From<PipelineError> for Failure {
             error if error.is_unavailable() => Self::unavailable(text),
             PipelineError::RunDir(RunDirError::Locked { .. }) => {
                 return Self::usage(text).hint("wait for it to end, or give this run another `run.name`");
+            }
+            PipelineError::Shard(ShardError::Damaged { .. }) => {
+                return Self::usage(text).hint("move the file away, or run again the `lego rollout` that wrote it");
             }
             PipelineError::Train(_) => Self::negative(text),
             _ => Self::usage(text),

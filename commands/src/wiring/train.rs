@@ -1,7 +1,8 @@
 //! `lego train` over the pipeline.
 
 use lego::config::Loaded;
-use lego::pipeline::{OfflineJob, OnlineJob, RunEnd, train_from_shards, train_online};
+use lego::pipeline::{Evaluation, OfflineJob, OnlineJob, RunEnd, train_from_shards, train_online};
+use lego::rollout::EvalReport;
 
 use super::{stack_options, until_stopped, watch};
 use crate::exit::Exit;
@@ -77,33 +78,7 @@ fn shards(args: &TrainArgs) -> Result<Vec<String>, Failure> {
 
 /// What the run came to, for a person.
 fn summary(printer: &Printer, end: &RunEnd) {
-    if !end.evaluations.is_empty() {
-        let mut rows = Vec::new();
-        for (step, evaluation) in &end.evaluations {
-            for series in &evaluation.sampled.series {
-                let greedy = evaluation
-                    .greedy
-                    .iter()
-                    .flat_map(|report| &report.series)
-                    .find(|greedy| greedy.series == series.series)
-                    .map_or_else(|| "-".to_owned(), |greedy| format!("{:.3}", greedy.pass_at_1));
-                rows.push((
-                    series.series.clone(),
-                    *step,
-                    vec![
-                        series.series.clone(),
-                        step.to_string(),
-                        format!("{:.3} ± {:.3}", series.pass_at_1, series.pass_at_1_se),
-                        format!("{:.3}", series.pass_at_k),
-                        greedy,
-                        series.tasks.to_string(),
-                    ],
-                ));
-            }
-        }
-        rows.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-        let header = ["VALIDATION", "STEP", "PASS@1", "PASS@K", "GREEDY", "TASKS"];
-        let text = table(&header, &[1, 2, 3, 4, 5], rows.into_iter().map(|(_, _, row)| row));
+    if let Some(text) = validations(&end.evaluations) {
         printer.note(format_args!("{}", text.trim_end()));
     }
     if end.interrupted {
@@ -117,4 +92,37 @@ fn summary(printer: &Printer, end: &RunEnd) {
     if let Some(checkpoint) = &end.checkpoint {
         printer.note(format_args!("newest checkpoint {}", checkpoint.display()));
     }
+}
+
+/// One row a series: its score at the first validation and at the last.
+fn validations(evaluations: &[(u32, Evaluation)]) -> Option<String> {
+    let (first, last) = (evaluations.first()?, evaluations.last()?);
+    let shown = if first.0 == last.0 {
+        vec![first]
+    } else {
+        vec![first, last]
+    };
+    let mut header = vec!["VALIDATION".to_owned(), "TASKS".to_owned()];
+    header.extend(shown.iter().map(|(step, _)| format!("PASS@1, STEP {step}")));
+    header.extend(shown.iter().map(|(step, _)| format!("GREEDY, STEP {step}")));
+    let rows = last.1.sampled.series.iter().map(|series| {
+        let find = |report: Option<&EvalReport>| {
+            let mut all = report.into_iter().flat_map(|report| &report.series);
+            all.find(|other| other.series == series.series).cloned()
+        };
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut row = vec![series.series.clone(), series.tasks.to_string()];
+        row.extend(shown.iter().map(|(_, evaluation)| {
+            or_dash(find(Some(&evaluation.sampled)).map(|at| format!("{:.3} ± {:.3}", at.pass_at_1, at.pass_at_1_se)))
+        }));
+        row.extend(
+            shown.iter().map(|(_, evaluation)| {
+                or_dash(find(evaluation.greedy.as_ref()).map(|at| format!("{:.3}", at.pass_at_1)))
+            }),
+        );
+        row
+    });
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let numbers: Vec<usize> = (1..header.len()).collect();
+    Some(table(&header, &numbers, rows))
 }

@@ -1,0 +1,104 @@
+//! Input that cannot be used: each a clear error with its exit code.
+
+use std::path::Path;
+
+use super::{lego, quickstart, succeeded};
+
+/// What `lego train --shards PLACE` says, and its exit code.
+fn trained_on(place: &Path, runs: &Path) -> (Option<i32>, String) {
+    let toml = quickstart();
+    let arguments = ["train", toml.to_str().unwrap(), "--shards", place.to_str().unwrap()];
+    let output = lego(&arguments, runs, &[]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let error = text.find("error:").map_or("", |at| &text[at..]);
+    (
+        output.status.code(),
+        error.replace(&runs.display().to_string(), "[RUNS]"),
+    )
+}
+
+#[test]
+fn shards_that_cannot_be_read() {
+    let runs = tempfile::tempdir().unwrap();
+    let shards = runs.path().join("shards");
+    let toml = quickstart();
+    let arguments = ["rollout", toml.to_str().unwrap(), "-o", shards.to_str().unwrap()];
+    succeeded(&lego(&arguments, runs.path(), &[]));
+    let shard = std::fs::read_dir(&shards)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+        .unwrap();
+    let whole = std::fs::read(&shard).unwrap();
+    let cut = shards.join("cut.parquet");
+    std::fs::remove_file(&shard).unwrap();
+    for length in [0, 3, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&cut, &whole[..length]).unwrap();
+        let (code, said) = trained_on(&shards, runs.path());
+        assert_eq!(code, Some(2), "{said}");
+        assert!(
+            said.starts_with("error: [RUNS]/shards/cut.parquet: not a readable rollout shard: "),
+            "{said}"
+        );
+        assert!(said.contains("hint: move the file away"), "{said}");
+    }
+    // A byte changed in the middle is found as well.
+    let mut bent = whole.clone();
+    bent[whole.len() / 3] ^= 0x55;
+    std::fs::write(&cut, &bent).unwrap();
+    let (code, said) = trained_on(&shards, runs.path());
+    assert!(
+        code == Some(2) && said.contains("[RUNS]/shards/cut.parquet"),
+        "{code:?} {said}"
+    );
+
+    let (code, said) = trained_on(&runs.path().join("nowhere"), runs.path());
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        said.lines().next().unwrap(),
+        "error: [RUNS]/nowhere: no such file or folder; expected a shard (*.parquet) or a folder of them"
+    );
+    std::fs::remove_file(&cut).unwrap();
+    let (code, said) = trained_on(&shards, runs.path());
+    assert_eq!(
+        (code, said.lines().next().unwrap()),
+        (Some(4), "error: nothing selected: no episode in [RUNS]/shards")
+    );
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let output = lego(
+        &["train", quickstart().to_str().unwrap(), "--steps", "1"],
+        &file.join("runs"),
+        &[],
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        matches!(output.status.code(), Some(1 | 3)),
+        "{:?} {said}",
+        output.status
+    );
+    assert!(said.contains(&format!("{}", file.display())), "{said}");
+}
+
+#[test]
+fn records_that_cannot_become_tasks() {
+    let runs = tempfile::tempdir().unwrap();
+    let records = runs.path().join("bad.jsonl");
+    std::fs::write(&records, "{\"instance_id\": \"a\",\n").unwrap();
+    let toml = quickstart();
+    let set = format!("data.train={}", records.display());
+    let output = lego(&["train", toml.to_str().unwrap()], runs.path(), &[&set]);
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let place = format!("warning: {}:1: invalid JSON at line 1", records.display());
+    assert!(said.contains(&place), "{said}");
+    assert!(
+        said.contains("error: nothing selected: data.train holds no task"),
+        "{said}"
+    );
+}
