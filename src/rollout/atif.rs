@@ -29,6 +29,7 @@ struct Agent {
 }
 
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the format's")]
 struct Step {
     /// From 1, without gaps.
     step_id: usize,
@@ -74,6 +75,7 @@ struct StepTokens {
 }
 
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the format's")]
 struct FinalMetrics {
     total_prompt_tokens: u64,
     total_completion_tokens: u64,

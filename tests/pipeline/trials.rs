@@ -168,11 +168,8 @@ fn asleep(rollout: &Rollout, marker: &str, task: &str) -> Child {
 }
 
 fn interrupt(child: &Child) {
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
+    let script = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
 }
 
 #[test]
