@@ -133,7 +133,7 @@ complete -c lego -n "__fish_lego_using_subcommand balance" -l no-progress -d 'Dr
 complete -c lego -n "__fish_lego_using_subcommand balance" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l tasks -d 'Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (`data.train`)' -r -F
-complete -c lego -n "__fish_lego_using_subcommand rollout" -s o -l out -d 'Folder for the shards' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -s o -l out -d 'Folder for the shards and the trials' -r -F
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l scaffold -d 'The agent (`scaffold.name`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What provides the sandboxes (`sandbox.backend`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`)' -r
@@ -150,7 +150,7 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l fresh -d 'Start anew instead of continuing what is in the output folder'
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards only with -o'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards and trials only with -o'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l dry-run -d 'Print what would run, as data, and stop'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l reap -d 'Remove sandboxes that earlier runs left behind, and stop'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l purge-infra -d 'Remove results that failed by infrastructure, so that they run again (not built yet)'

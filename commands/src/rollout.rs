@@ -29,7 +29,7 @@ pub(crate) struct RolloutArgs {
     /// Tasks: an index, a JSONL of inline records, or ids one a line; `-` is ids on stdin (`data.train`)
     #[arg(long, value_name = "FILE|-")]
     pub(crate) tasks: Option<PathBuf>,
-    /// Folder for the shards
+    /// Folder for the shards and the trials
     #[arg(short, long, value_name = "DIR", required_unless_present_any = ["eval", "dry_run", "reap", "purge_infra"])]
     pub(crate) out: Option<PathBuf>,
     /// The agent (`scaffold.name`)
@@ -50,7 +50,7 @@ pub(crate) struct RolloutArgs {
     /// Start anew instead of continuing what is in the output folder
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Validate: print pass@k instead of one row a trial; shards only with -o
+    /// Validate: print pass@k instead of one row a trial; shards and trials only with -o
     #[arg(long)]
     pub(crate) eval: bool,
     /// Print what would run, as data, and stop

@@ -92,6 +92,7 @@ metrics! {
     down "timing_s/save" ["s"] "Time to write the checkpoint";
     down "timing_s/sync_weights" ["s"] "Time to publish weights to the engine";
     down "timing_s/testing" ["s"] "Time of validation";
+    down "timing_s/eval" ["s"] "Time of validation within the step";
     down "timing_s/step" ["s"] "Time of the whole step";
     watch "perf/total_num_tokens" ["tokens"] "Prompt and response tokens of the step";
     down "perf/time_per_step" ["s"] "Time of the whole step";
@@ -102,6 +103,7 @@ metrics! {
     watch "training/epoch" ["epochs"] "Times through the training tasks";
     watch "training/trained_tokens" ["tokens"] "Tokens with mask 1 in the update";
     watch "training/episodes" ["episodes"] "Episodes in the update";
+    down "training/skipped_steps" ["steps"] "1 where the step had nothing to learn from";
     up "training/rollout_actor_probs_pearson_corr" [""] "Correlation of engine and trainer probabilities; healthy from 0.999";
     down "training/rollout_probs_diff_mean" [""] "Mean difference of engine and trainer probabilities";
     down "training/rollout_probs_diff_max" [""] "Largest difference of engine and trainer probabilities";
@@ -128,6 +130,14 @@ metrics! {
     down "rollout/hack_flags" ["episodes"] "Episodes with evidence of reward hacking";
     down "rollout/hack_flag/<flag>" ["episodes"] "Episodes with this evidence of reward hacking";
     watch "rollout/duration_s/<part>" ["s"] "Mean time of this part of a trial";
+    watch "rollout/env_setup_s/mean" ["s"] "Mean time to start a trial's sandbox";
+    watch "rollout/model_s/mean" ["s"] "Mean time of a trial in model calls";
+    watch "rollout/tool_s/mean" ["s"] "Mean time of a trial in tools";
+    watch "rollout/verify_s/mean" ["s"] "Mean time of a trial's verifier";
+    watch "rollout/sampled_tokens" ["tokens"] "Tokens sampled in the step";
+    up "rollout/tokens_per_s" ["tokens/s"] "Sampled tokens over the time to sample the step's episodes";
+    up "rollout/delivered_fraction/min" ["share"] "Sampled tokens that train, of the episode with the fewest";
+    down "rollout/parse_errors" ["calls"] "Malformed tool calls in the step";
     watch "rollout/moe/<name>" [""] "Recorded expert routing";
     up "capture/delivered_fraction" ["share"] "Sampled tokens that train";
     down "capture/rewrites" ["calls"] "Calls whose history was rewritten by the agent";
@@ -138,6 +148,10 @@ metrics! {
     up "val/<data source>/pass@<k>" ["share"] "Validation tasks solved in k samples";
     up "val/<data source>/greedy" ["share"] "Validation tasks solved greedily";
     up "val/<data source>/reward" ["reward"] "Mean validation reward";
+    up "val/<set>/<data source>/pass@<k>" ["share"] "Validation tasks of this source solved in k samples";
+    up "val/<set>/<data source>/greedy" ["share"] "Validation tasks of this source solved greedily";
+    down "val/<data source>/tasks_without_reward" ["tasks"] "Validation tasks of which no trial had a valid reward";
+    down "val/<set>/<data source>/tasks_without_reward" ["tasks"] "Those of this source";
     down "val/<data source>/invalid" ["trials"] "Validation trials without a valid reward";
     down "fully_async/trainer/idle_ratio" ["share"] "Time that the trainer waited for episodes";
     down "fully_async/rollouter/idle_ratio" ["share"] "Time that sampling was paused";
@@ -189,7 +203,8 @@ mod tests {
         );
         assert_eq!(unit("trajectory_filter/reason/infra_error"), Some("episodes"));
         assert_eq!(unit("trajectory_filter/reason/"), None);
-        assert_eq!(unit("val/a/b/pass@1"), None);
+        assert_eq!(unit("val/a/b/pass@1"), Some("share"));
+        assert_eq!(unit("val/a/b/c/pass@1"), None);
         assert_eq!(unit("critic/score"), None);
     }
 

@@ -12,14 +12,14 @@ use super::blocking::blocking;
 use super::evaluation::{self, Evaluation};
 use super::generate::generate;
 use super::stack::{Stack, StackOptions};
-use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet};
+use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
 use crate::inference::RecordedTurn;
 use crate::prompt::{Message, Role, ToolCall};
-use crate::rollout::{Purpose, RolloutEvent, RolloutSummary, group_plans};
+use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
-use crate::trajectory::{Episode, EpisodeId, PolicyVersion, SamplingParams};
+use crate::trajectory::{Episode, EpisodeId, PolicyVersion};
 
 /// Trials to run.
 pub struct CollectJob {
@@ -87,42 +87,16 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let entries = entries(&job, &dir).await?;
     let known = durable(&dir).await?;
     let done: BTreeSet<EpisodeId> = known.iter().map(|episode| episode.episode_id.clone()).collect();
-    let (samples, greedy) = if job.evaluate {
-        (config.eval.samples, config.eval.greedy)
-    } else {
-        (config.rollout.group_size, false)
-    };
-    let purpose = if job.evaluate {
-        Purpose::Evaluate
-    } else {
-        Purpose::Train
-    };
-    let sampling = SamplingParams {
-        temperature: if job.evaluate {
-            config.eval.temperature
-        } else {
-            config.rollout.temperature
-        },
-        top_p: config.rollout.top_p,
-        top_k: config.rollout.top_k,
-    };
-    let mut plans = Vec::new();
-    for entry in &entries {
-        let size = samples + u32::from(greedy);
-        let mut group = group_plans(
-            &entry.task,
-            &entry.data_source,
-            0,
-            size,
-            sampling,
-            config.run.seed,
-            purpose,
-        );
-        if let (true, Some(last)) = (greedy, group.last_mut()) {
-            last.sampling.temperature = 0.0;
-        }
-        plans.extend(group);
-    }
+    let mut plans: Vec<TrialPlan> = entries
+        .iter()
+        .flat_map(|entry| {
+            if job.evaluate {
+                plans::validation(config, entry, 0)
+            } else {
+                plans::training(config, entry, 0)
+            }
+        })
+        .collect();
     plans.retain(|plan| !done.contains(&plan.episode_id()));
     let planned = plans.len();
     let mut end = CollectEnd {
@@ -131,7 +105,7 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     };
     if planned > 0 {
         let model = config.policy.model.clone();
-        let weights = blocking(move || Weights::load(&model)).await??;
+        let weights = move || -> Result<Weights, PipelineError> { Ok(Weights::load(&model)?) };
         let version = PolicyVersion::default();
         let stack = Stack::start(
             config,
@@ -201,11 +175,10 @@ async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, Pipel
                 observer(PipelineEvent::Warning(warning));
             }
             if evaluate {
-                for entry in &mut set.tasks {
-                    entry.data_source = format!("{}/{}", set.name, entry.data_source);
-                }
+                entries.extend(set.into_validation());
+            } else {
+                entries.extend(set.tasks);
             }
-            entries.extend(set.tasks);
         }
         match ids {
             Some(ids) => TaskSet {

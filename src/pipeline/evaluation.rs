@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::generate::generate;
-use super::{PipelineError, TaskSet};
+use super::{PipelineError, TaskEntry, plans};
 use crate::config::RunConfig;
-use crate::rollout::{EvalReport, Purpose, TrialContext, TrialPlan, group_plans, score};
+use crate::rollout::{EvalReport, TrialContext, TrialPlan, score};
 use crate::shard::ShardWriter;
-use crate::trajectory::{Episode, SamplingParams};
+use crate::trajectory::Episode;
 
 /// Scores of one validation.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
@@ -35,35 +35,15 @@ impl Evaluation {
 pub(super) async fn evaluate(
     context: &Arc<TrialContext>,
     config: &RunConfig,
-    sets: &[TaskSet],
+    tasks: &[TaskEntry],
     step: u32,
     writer: &mut ShardWriter,
     stop: &CancellationToken,
 ) -> Result<Option<Evaluation>, PipelineError> {
-    let samples = config.eval.samples;
-    let mut plans: Vec<TrialPlan> = Vec::new();
-    for set in sets {
-        for entry in &set.tasks {
-            let sampling = SamplingParams {
-                temperature: config.eval.temperature,
-                top_p: 1.0,
-                top_k: -1,
-            };
-            let mut group = group_plans(
-                &entry.task,
-                &format!("{}/{}", set.name, entry.data_source),
-                step,
-                samples + u32::from(config.eval.greedy),
-                sampling,
-                config.run.seed,
-                Purpose::Evaluate,
-            );
-            if let (true, Some(last)) = (config.eval.greedy, group.last_mut()) {
-                last.sampling.temperature = 0.0;
-            }
-            plans.extend(group);
-        }
-    }
+    let plans: Vec<TrialPlan> = tasks
+        .iter()
+        .flat_map(|entry| plans::validation(config, entry, step))
+        .collect();
     let planned = plans.len();
     if planned == 0 {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! Metrics that no single module below can see: of a whole rollout, of an update, of a validation.
 
-use crate::metrics::StepMetrics;
+use crate::metrics::{StepMetrics, mean};
 use crate::rollout::{EvalReport, RolloutSummary};
 use crate::train::StepReport;
 use crate::trajectory::Episode;
@@ -10,27 +10,28 @@ use super::evaluation::Evaluation;
 /// What sampling the step's episodes came to. `seconds` is the wall time of the whole phase.
 pub(super) fn rollout(metrics: &mut StepMetrics, episodes: &[Episode], seconds: f64, concurrency: u32) {
     let summary = RolloutSummary::of(episodes);
-    let total = |of: fn(&Episode) -> f32| episodes.iter().map(|episode| f64::from(of(episode))).sum::<f64>();
-    let mean = |sum: f64| {
-        if episodes.is_empty() {
-            0.0
-        } else {
-            sum / episodes.len() as f64
-        }
+    let each = |of: fn(&Episode) -> f32| {
+        episodes
+            .iter()
+            .map(|episode| f64::from(of(episode)))
+            .collect::<Vec<_>>()
+    };
+    let average = |of: fn(&Episode) -> f32| {
+        if episodes.is_empty() { 0.0 } else { mean(&each(of)) }
     };
     metrics.set("timing_s/gen", seconds);
     // Trials overlap: their verifier seconds are spread over the trials that run at a time.
     metrics.set(
         "timing_s/reward",
-        total(|episode| episode.timings.verify_s) / f64::from(concurrency.max(1)),
+        each(|episode| episode.timings.verify_s).iter().sum::<f64>() / f64::from(concurrency.max(1)),
     );
     metrics.set(
         "rollout/env_setup_s/mean",
-        mean(total(|episode| episode.timings.env_setup_s)),
+        average(|episode| episode.timings.env_setup_s),
     );
-    metrics.set("rollout/model_s/mean", mean(total(|episode| episode.timings.model_s)));
-    metrics.set("rollout/tool_s/mean", mean(total(|episode| episode.timings.tool_s)));
-    metrics.set("rollout/verify_s/mean", mean(total(|episode| episode.timings.verify_s)));
+    metrics.set("rollout/model_s/mean", average(|episode| episode.timings.model_s));
+    metrics.set("rollout/tool_s/mean", average(|episode| episode.timings.tool_s));
+    metrics.set("rollout/verify_s/mean", average(|episode| episode.timings.verify_s));
     metrics.set("rollout/retries", summary.retries as f64);
     metrics.set("rollout/sampled_tokens", summary.tokens as f64);
     if seconds > 0.0 {

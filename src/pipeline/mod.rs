@@ -13,6 +13,7 @@ mod meter;
 mod offline;
 mod online;
 mod order;
+mod plans;
 mod run;
 mod sampled;
 mod stack;

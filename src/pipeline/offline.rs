@@ -90,6 +90,13 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
     }
     .map_err(|error| PipelineError::Config(error.to_string()))?;
     let steps = plan.steps() as u32;
+    if !config.data.val.is_empty() && (config.eval.every > 0 || config.eval.before_train) {
+        (job.observer)(PipelineEvent::Warning(
+            "training from shards runs no sandboxes, so `[eval]` is not followed; validate a checkpoint with \
+             `lego rollout --eval --set policy.model=…`"
+                .to_owned(),
+        ));
+    }
     let mut end = run.begin(steps, &job.observer)?;
     while run.step < steps && !job.stop.is_cancelled() {
         let step = run.step + 1;

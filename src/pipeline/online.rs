@@ -13,13 +13,13 @@ use super::run::{OpenRun, RunEnd};
 use super::sampled::{Sampled, durable_episodes, take_silent_groups};
 use super::stack::{Stack, StackOptions};
 use super::updating::{settle, updater};
-use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskOrder, TaskSet};
+use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
-use crate::rollout::{Purpose, TrialPlan, group_plans};
+use crate::rollout::TrialPlan;
 use crate::shard::{ShardWriter, WriterOptions};
 use crate::train::{StepReport, Updater};
-use crate::trajectory::{Episode, SamplingParams};
+use crate::trajectory::Episode;
 
 /// An online run to do, or to go on with.
 pub struct OnlineJob {
@@ -56,7 +56,7 @@ pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
 struct Online {
     stack: Stack,
     train: TaskSet,
-    validation: Vec<TaskSet>,
+    validation: Vec<TaskEntry>,
     order: TaskOrder,
     updater: Arc<Updater>,
 }
@@ -95,12 +95,13 @@ impl Online {
             config.data.epochs,
         );
         let updater = Arc::new(updater(config, Some(config.rollout.group_size as usize))?);
+        let weights = run.trainer()?.weights();
         let stack = Stack::start(
             config,
             &job.stack,
             &run.dir.name(),
             &run.dir.trials(),
-            run.trainer()?.weights(),
+            move || Ok(weights),
             run.version(),
             &job.observer,
         )
@@ -108,7 +109,7 @@ impl Online {
         Ok(Self {
             stack,
             train,
-            validation,
+            validation: validation.into_iter().flat_map(TaskSet::into_validation).collect(),
             order,
             updater,
         })
@@ -261,26 +262,9 @@ impl Online {
     }
 
     fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {
-        let rollout = &config.rollout;
-        let sampling = SamplingParams {
-            temperature: rollout.temperature,
-            top_p: rollout.top_p,
-            top_k: rollout.top_k,
-        };
         picked
             .iter()
-            .flat_map(|&index| {
-                let entry = &self.train.tasks[index];
-                group_plans(
-                    &entry.task,
-                    &entry.data_source,
-                    step,
-                    rollout.group_size,
-                    sampling,
-                    config.run.seed,
-                    Purpose::Train,
-                )
-            })
+            .flat_map(|&index| plans::training(config, &self.train.tasks[index], step))
             .collect()
     }
 

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lego_policy::Weights;
+use lego_policy::{ModelConfig, Weights};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::blocking::blocking;
 use super::run::tokenizer_dir;
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, EngineKind, RunConfig, UnparsedToolCall};
@@ -68,13 +69,14 @@ enum Serving {
 }
 
 impl Stack {
-    /// Starts everything. `trials` holds the folders of the trials.
+    /// Starts everything. `trials` holds the folders of the trials; `weights` loads what is served first, where the
+    /// engine serves weights at all.
     pub(super) async fn start(
         config: &RunConfig,
         options: &StackOptions,
         run_id: &str,
         trials: &Path,
-        weights: Weights,
+        weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
         version: PolicyVersion,
         observer: &PipelineObserver,
     ) -> Result<Self, PipelineError> {
@@ -82,9 +84,16 @@ impl Stack {
             &tokenizer_dir(config),
             config.policy.chat_template.as_deref(),
         )?);
-        let vocabulary = weights.config().vocab_size;
-        let model_window = weights.config().max_position_embeddings;
-        let (engine, serving, window) = start_engine(config, &weights, version, &prompt)?;
+        if config.sandbox.cpus.is_some() {
+            return Err(PipelineError::Config(
+                "sandbox.cpus: the `local` backend cannot keep a trial to a number of cores; leave the key out, or bound \
+                 the trials at a time by `sandbox.concurrency`"
+                    .to_owned(),
+            ));
+        }
+        let shape = shape(config)?;
+        let (vocabulary, model_window) = (shape.vocab_size, shape.max_position_embeddings);
+        let (engine, serving, window) = start_engine(config, weights, model_window, version, &prompt).await?;
         let window = config
             .policy
             .max_model_len
@@ -181,9 +190,18 @@ impl Stack {
     }
 }
 
-fn start_engine(
+/// The policy's shape, without its weights.
+fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
+    let path = config.policy.model.join("config.json");
+    let wrong = |reason: String| PipelineError::Config(format!("policy.model: {reason}"));
+    let text = fs_err::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    ModelConfig::from_json(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
+}
+
+async fn start_engine(
     config: &RunConfig,
-    weights: &Weights,
+    weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
+    model_window: usize,
     version: PolicyVersion,
     prompt: &Arc<PromptBuilder>,
 ) -> Result<(Arc<dyn Engine>, Serving, usize), PipelineError> {
@@ -194,7 +212,8 @@ fn start_engine(
                 max_running: config.engine.max_running as usize,
                 ..EmbeddedOptions::default()
             };
-            let engine = Arc::new(EmbeddedEngine::start(weights, version, &options)?);
+            let weights = blocking(weights).await??;
+            let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
             let window = engine.window();
             Ok((
                 Arc::clone(&engine) as Arc<dyn Engine>,
@@ -217,7 +236,7 @@ fn start_engine(
             Ok((
                 Arc::new(ReplayEngine::new(recording, render)),
                 Serving::Replay,
-                weights.config().max_position_embeddings,
+                model_window,
             ))
         }
     }

@@ -68,6 +68,15 @@ impl TaskSet {
         Ok(Self { name, tasks, warnings })
     }
 
+    /// Its tasks as validation counts them: their source is named below the set.
+    pub fn into_validation(self) -> impl Iterator<Item = TaskEntry> {
+        let name = self.name;
+        self.tasks.into_iter().map(move |entry| TaskEntry {
+            data_source: format!("{name}/{}", entry.data_source),
+            ..entry
+        })
+    }
+
     /// The tasks of these ids, in their order. An id that is not there is an error that names it.
     pub fn select(&self, ids: &[String], index: &Path) -> Result<Vec<TaskEntry>, PipelineError> {
         ids.iter()

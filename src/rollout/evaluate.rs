@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::{mean, standard_error};
 use crate::trajectory::Episode;
 
 /// Score of one series of tasks.
@@ -80,13 +81,7 @@ fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> Ser
         .collect();
     let k = graded.iter().map(Vec::len).min().unwrap_or(0);
     let solved = |rewards: &[f32]| rewards.iter().filter(|&&reward| reward >= 1.0).count();
-    let mean_of = |values: &[f64]| {
-        if values.is_empty() {
-            0.0
-        } else {
-            values.iter().sum::<f64>() / values.len() as f64
-        }
-    };
+    let mean_of = |values: &[f64]| if values.is_empty() { 0.0 } else { mean(values) };
     let firsts: Vec<f64> = graded
         .iter()
         .map(|rewards| pass_at_k(rewards.len(), solved(rewards), 1))
@@ -95,17 +90,14 @@ fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> Ser
         .iter()
         .map(|rewards| pass_at_k(rewards.len(), solved(rewards), k.max(1)))
         .collect();
-    let pass_at_1 = mean_of(&firsts);
-    let n = firsts.len() as f64;
-    let variance = firsts.iter().map(|p| (p - pass_at_1).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
     let rewards: Vec<f64> = graded.iter().flatten().map(|&reward| f64::from(reward)).collect();
     SeriesScore {
         series,
         tasks: graded.len(),
         tasks_without_reward: tasks.len() - graded.len(),
         trials: rewards.len(),
-        pass_at_1,
-        pass_at_1_se: if n > 1.0 { (variance / n).sqrt() } else { 0.0 },
+        pass_at_1: mean_of(&firsts),
+        pass_at_1_se: if firsts.len() > 1 { standard_error(&firsts) } else { 0.0 },
         k,
         pass_at_k: mean_of(&anys),
         reward_mean: mean_of(&rewards),
@@ -124,5 +116,36 @@ mod tests {
         assert!((pass_at_k(4, 0, 4) - 0.0).abs() < 1e-12);
         assert!((pass_at_k(4, 4, 1) - 1.0).abs() < 1e-12);
         assert!((pass_at_k(4, 1, 4) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_score_by_hand() {
+        let episode = |task: &str, reward: Option<f32>| Episode {
+            task_id: task.to_owned(),
+            reward,
+            ..crate::rollout::fixture::episode()
+        };
+        // Chances 1, 1/2 and 0: mean 1/2, variance 1/4 (n − 1), standard error 1/2 / √3. Task d has no reward.
+        let episodes = [
+            episode("a", Some(1.0)),
+            episode("a", Some(1.0)),
+            episode("b", Some(1.0)),
+            episode("b", Some(0.0)),
+            episode("c", Some(0.0)),
+            episode("c", Some(0.0)),
+            episode("d", None),
+        ];
+        let report = score(&episodes, |episode| vec![episode.data_source.clone()]);
+        let series = &report.series[0];
+        assert_eq!(
+            (series.tasks, series.tasks_without_reward, series.trials, series.k),
+            (3, 1, 6, 2)
+        );
+        assert!((series.pass_at_1 - 0.5).abs() < 1e-12);
+        assert!((series.pass_at_1_se - 0.5 / 3.0_f64.sqrt()).abs() < 1e-12);
+        assert!((series.pass_at_k - 2.0 / 3.0).abs() < 1e-12);
+        assert!((series.reward_mean - 0.5).abs() < 1e-12);
+        let none = score(&episodes[6..], |episode| vec![episode.data_source.clone()]);
+        assert!(none.series[0].pass_at_1.abs() < 1e-12 && none.series[0].pass_at_1_se.abs() < 1e-12);
     }
 }

@@ -3,14 +3,20 @@
 //! A trial turns a task into an `Episode`. This module decides whose doing a failure was; it computes no
 //! advantage and updates nothing.
 
+mod atif;
 mod evaluate;
 mod event;
+#[cfg(test)]
+mod fixture;
 mod outcome;
 mod plan;
 mod pool;
 mod summary;
 mod trial;
 mod trial_episode;
+mod trial_files;
+mod trial_spec;
+mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
@@ -18,3 +24,4 @@ pub use plan::{Purpose, TrialPlan, episode_id, group_plans};
 pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};
 pub use trial::{TrialContext, TrialRecord};
+pub use trial_files::Spans;

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::{mean, quantile, standard_error};
 use crate::trajectory::{Episode, Outcome};
 
 /// Trials of one outcome.
@@ -77,15 +78,8 @@ impl RolloutSummary {
             .filter_map(|episode| episode.reward)
             .map(f64::from)
             .collect();
-        if !rewards.is_empty() {
-            let n = rewards.len() as f64;
-            let mean = rewards.iter().sum::<f64>() / n;
-            summary.reward_mean = Some(mean);
-            if rewards.len() > 1 {
-                let variance = rewards.iter().map(|reward| (reward - mean).powi(2)).sum::<f64>() / (n - 1.0);
-                summary.reward_se = Some((variance / n).sqrt());
-            }
-        }
+        summary.reward_mean = (!rewards.is_empty()).then(|| mean(&rewards));
+        summary.reward_se = (rewards.len() > 1).then(|| standard_error(&rewards));
         summary
     }
 }
@@ -104,18 +98,16 @@ fn row(label: &str, members: &[&Episode]) -> OutcomeRow {
         .filter_map(|episode| episode.reward)
         .map(f64::from)
         .collect();
-    let mut seconds: Vec<f64> = members
+    let seconds: Vec<f64> = members
         .iter()
         .map(|episode| f64::from(episode.timings.total_s))
         .collect();
-    seconds.sort_by(f64::total_cmp);
-    let quantile = |q: f64| seconds[((seconds.len() - 1) as f64 * q).round() as usize];
     OutcomeRow {
         outcome: label.to_owned(),
         trials: members.len(),
-        reward_mean: (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64),
+        reward_mean: (!rewards.is_empty()).then(|| mean(&rewards)),
         tokens: members.iter().map(|episode| episode.audit.sampled_tokens).sum(),
-        p50_s: quantile(0.5),
-        p95_s: quantile(0.95),
+        p50_s: quantile(&seconds, 0.5),
+        p95_s: quantile(&seconds, 0.95),
     }
 }

@@ -1,32 +1,25 @@
 //! One trial from start to end: sandbox, session, agent, verifier, episode. Every phase has its bound, and
 //! whatever happens the sandbox is destroyed and the session closed.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Failure, chain, of_agent};
+use super::trial_files::{Ended, Spans, since};
+use super::trial_spec::TEARDOWN;
 use super::{Observer, RolloutEvent, TrialPlan};
 use crate::config::{SandboxSection, ScaffoldSection};
+use crate::metrics::quantile;
 use crate::proxy::{Proxy, SessionCapture, SessionOptions};
-use crate::sandbox::{Backend, Limits, Network, Sandbox, SandboxSpec};
+use crate::sandbox::{Backend, Sandbox};
 use crate::scaffold::{AgentJob, AgentReport, Scaffold};
-use crate::task::resolve_env;
 use crate::trajectory::{Episode, Outcome, Timings, TrialId};
-use crate::verifier::{self, Verdict, VerifyOptions};
-
-/// Time for what has no limit of its own: stopping, collecting, tearing down.
-const TEARDOWN: Duration = Duration::from_secs(30);
-/// Time to start a sandbox where neither the run nor the task says otherwise.
-const SETUP: Duration = Duration::from_mins(10);
-
-/// Time for the agent where neither the run nor the task limits it.
-const AGENT: Duration = Duration::from_hours(1);
+use crate::verifier::Verdict;
 
 /// What all trials of a rollout share.
 pub struct TrialContext {
@@ -79,6 +72,8 @@ pub struct TrialRecord {
     pub report: Option<AgentReport>,
     /// Where the time went.
     pub timings: Timings,
+    /// When the phases were.
+    pub spans: Spans,
 }
 
 impl TrialContext {
@@ -108,7 +103,9 @@ impl TrialContext {
                 attempt += 1;
                 continue;
             }
+            let ended = Ended::of(&record);
             let episode = self.episode(&plan, trial, attempt, started_at, record);
+            self.write_files(&plan, &episode, ended).await;
             (self.observer)(RolloutEvent::Finished {
                 trial: episode.trial_id.clone(),
                 name: plan.name(),
@@ -130,6 +127,7 @@ impl TrialContext {
             capture: None,
             report: None,
             timings: Timings::default(),
+            spans: Spans::default(),
         };
         let result = if self.cancel.is_cancelled() {
             Err(Failure::cancelled())
@@ -148,28 +146,14 @@ impl TrialContext {
     }
 
     async fn in_sandbox(&self, plan: &TrialPlan, attempt: u32, record: &mut TrialRecord) -> Result<Outcome, Failure> {
-        let began = Instant::now();
-        let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
-        let spec = self.sandbox_spec(plan, attempt)?;
-        let sandbox = match tokio::time::timeout(setup, self.backend.create(spec)).await {
-            Ok(Ok(sandbox)) => sandbox,
-            Ok(Err(error)) => return Err(Failure::setup(&error)),
-            Err(_) => {
-                return Err(Failure {
-                    outcome: Outcome::EnvSetupFailed,
-                    reason: format!("the sandbox was not ready within {setup:?}"),
-                    retry: true,
-                });
-            }
-        };
+        let (began, at) = (Instant::now(), Timestamp::now());
+        let sandbox = self.start_sandbox(plan, &attempt.to_string()).await;
         record.timings.env_setup_s = began.elapsed().as_secs_f32();
+        record.spans.environment_setup = Some(since(at));
+        let sandbox = sandbox?;
         let result = self.agent_and_verifier(plan, &sandbox, record).await;
-        let failed = tokio::time::timeout(TEARDOWN, sandbox.destroy()).await;
-        match failed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(trial = plan.name(), error = chain(&error), "sandbox not removed"),
-            Err(_) => tracing::warn!(trial = plan.name(), "sandbox not removed within {TEARDOWN:?}"),
-        }
+        self.keep_workdir(plan, sandbox.as_ref(), result.is_ok()).await;
+        self.end_sandbox(plan, sandbox.as_ref()).await;
         result
     }
 
@@ -193,7 +177,7 @@ impl TrialContext {
             Ok(session) => session,
             Err(error) => return Err(Failure::infrastructure(chain(&error))),
         };
-        let began = Instant::now();
+        let (began, at) = (Instant::now(), Timestamp::now());
         let limit = self.agent_limit(plan);
         let job = AgentJob {
             task: Arc::clone(&plan.task),
@@ -210,12 +194,18 @@ impl TrialContext {
         };
         let ended = tokio::time::timeout(limit + TEARDOWN, self.scaffold.run(job)).await;
         record.timings.agent_s = began.elapsed().as_secs_f32();
+        record.spans.agent_execution = Some(since(at));
         // The session closes before the verdict: nothing that runs on may still sample.
         let capture = tokio::time::timeout(TEARDOWN, self.proxy.close_session(&session.key)).await;
         match capture {
             Ok(Ok(capture)) => {
                 record.timings.model_s = capture.model_seconds;
-                record.timings.tool_gap_p90_s = quantile(&capture.tool_gaps, 0.9);
+                let gaps: Vec<f64> = capture.tool_gaps.iter().copied().map(f64::from).collect();
+                record.timings.tool_gap_p90_s = if gaps.is_empty() {
+                    0.0
+                } else {
+                    quantile(&gaps, 0.9) as f32
+                };
                 record.capture = Some(capture);
             }
             Ok(Err(error)) => return Err(Failure::infrastructure(chain(&error))),
@@ -241,101 +231,11 @@ impl TrialContext {
         if self.cancel.is_cancelled() {
             return Err(Failure::cancelled());
         }
-        let began = Instant::now();
-        let verdict = self.verdict(plan, sandbox, &folder).await;
+        let (began, at) = (Instant::now(), Timestamp::now());
+        let verdict = self.verdict(plan, sandbox.as_ref(), &folder).await;
         record.timings.verify_s = began.elapsed().as_secs_f32();
+        record.spans.verifier = Some(since(at));
         record.verdict = Some(verdict?);
         Ok(outcome)
     }
-
-    /// The verifier's word; asked a second time in the same sandbox where the first gave none.
-    async fn verdict(&self, plan: &TrialPlan, sandbox: &Arc<dyn Sandbox>, folder: &Path) -> Result<Verdict, Failure> {
-        let env = resolved(plan, &plan.task.config.verifier.env)?;
-        let mut last = String::new();
-        for _ in 0..2 {
-            let options = VerifyOptions {
-                env: env.clone(),
-                ..VerifyOptions::new(self.verifier_limit(plan), folder.join("verifier"))
-            };
-            match verifier::verify(sandbox.as_ref(), &plan.task.tests_dir(), &options).await {
-                Ok(verdict) => return Ok(verdict),
-                Err(error) => last = chain(&error),
-            }
-        }
-        Err(Failure::verifier(last))
-    }
-
-    fn folder(&self, plan: &TrialPlan) -> PathBuf {
-        self.trials.join(format!("step_{:04}", plan.step)).join(plan.name())
-    }
-
-    fn agent_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(
-            self.sandbox_section.timeouts.agent,
-            plan.task.agent_timeout().unwrap_or(AGENT),
-        )
-    }
-
-    /// The run's own limit, else the task's times the multiplier.
-    fn phase_limit(&self, own: Option<crate::config::HumanDuration>, tasks: Duration) -> Duration {
-        own.map_or_else(
-            || tasks.mul_f64(self.sandbox_section.timeout_multiplier),
-            |limit| limit.0,
-        )
-    }
-
-    fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
-    }
-
-    fn sandbox_spec(&self, plan: &TrialPlan, attempt: u32) -> Result<SandboxSpec, Failure> {
-        let section = &self.sandbox_section;
-        let environment = &plan.task.config.environment;
-        let mut env = resolved(plan, &environment.env)?;
-        env.extend(self.scaffold_section.env.clone());
-        let source = plan.task.local_source().ok_or_else(|| Failure {
-            outcome: Outcome::EnvSetupFailed,
-            reason: format!(
-                "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
-                plan.task.dir.display()
-            ),
-            retry: false,
-        })?;
-        Ok(SandboxSpec {
-            source,
-            workdir: plan.task.workdir(),
-            env,
-            limits: Limits {
-                cpus: section.cpus,
-                memory: section
-                    .memory
-                    .map(|size| size.0)
-                    .or(environment.memory_mb().map(|mb| mb << 20)),
-                pids: section.pids,
-                disk: None,
-            },
-            network: Network::Proxy(self.proxy_address),
-            name: format!("{}-{}-{attempt}", plan.step, plan.name()),
-            labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
-            lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
-        })
-    }
-}
-
-/// An environment table of task.toml with the host's variables filled in.
-fn resolved(plan: &TrialPlan, table: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {
-    resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok()).map_err(|error| Failure {
-        retry: false,
-        ..Failure::setup(&error)
-    })
-}
-
-/// The `q`-quantile of times, 0 of none.
-fn quantile(times: &[f32], q: f64) -> f32 {
-    let mut times = times.to_vec();
-    times.sort_by(f32::total_cmp);
-    times
-        .get(((times.len().max(1) - 1) as f64 * q).round() as usize)
-        .copied()
-        .unwrap_or(0.0)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use super::state::STATE_FILE;
-use super::{LockHolder, Phase, RunDirError, RunLock, RunState, TrialResult, lock};
+use super::{LockHolder, Phase, RunDirError, RunLock, RunState, lock};
 use crate::task::write_atomically;
 
 /// A run directory, `runs/<name>/`.
@@ -144,16 +144,5 @@ impl RunDir {
     /// Replaces the state.
     pub fn write_state(&self, state: &RunState) -> Result<(), RunDirError> {
         state.write(&self.dir.join(STATE_FILE))
-    }
-
-    /// Writes `result.json` into the trial's folder, which must be below this directory's `trials` or `eval`.
-    pub fn write_trial_result(&self, trial_folder: &Path, result: &TrialResult) -> Result<PathBuf, RunDirError> {
-        let path = trial_folder.join("result.json");
-        let text = serde_json::to_string_pretty(result).map_err(|error| RunDirError::Damaged {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
-        write_atomically(&path, |file| Ok::<_, RunDirError>(file.write_all(text.as_bytes())?))?;
-        Ok(path)
     }
 }

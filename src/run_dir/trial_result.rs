@@ -1,10 +1,15 @@
 //! result.json of a trial, in the shape of Harbor's `TrialResult`, so that Harbor's viewer opens it.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::RunDirError;
+use crate::task::write_atomically;
 
 /// One trial, for people and for Harbor's viewer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +54,26 @@ pub struct TrialResult {
     pub verifier: Option<TimeSpan>,
     /// Our own taxonomy, which Harbor's does not have.
     pub outcome: String,
+    /// The reward that counts, after the rules of the run; null where there is no valid one.
+    pub reward: Option<f32>,
+    /// Evidence of reward hacking.
+    pub hack_flags: Vec<String>,
+}
+
+impl TrialResult {
+    /// Writes `result.json` into the trial's folder; gives its path.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, RunDirError> {
+        let path = folder.join("result.json");
+        let text = serde_json::to_string_pretty(self).map_err(|error| RunDirError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        write_atomically(&path, |file| Ok::<_, RunDirError>(file.write_all(text.as_bytes())?))?;
+        Ok(path)
+    }
 }
 
 /// The task's folder.

@@ -3,13 +3,14 @@
 use async_trait::async_trait;
 
 use crate::sandbox::{ExecOutput, ExecRequest};
+use crate::task::resolve_env;
 
 use super::{AgentEnd, AgentJob, AgentReport, Scaffold, ScaffoldError};
 
 const OUTPUT_LIMIT: usize = 256 * 1024;
 const DETAIL_CHARS: usize = 400;
 
-/// Uploads `solution/` to `/solution` and runs `solve.sh`.
+/// Uploads `solution/` to `/solution` and runs `solve.sh` with `[solution] env` of the task.
 #[derive(Debug, Clone, Copy)]
 pub struct Oracle;
 
@@ -47,9 +48,15 @@ async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
             solution.join("solve.sh").display()
         )));
     }
+    let manifest = job.task.dir.join("task.toml");
+    let env = resolve_env(&manifest, &job.task.config.solution.env, |name| {
+        std::env::var(name).ok()
+    })
+    .map_err(|error| setup(error.to_string()))?;
     job.sandbox.upload(&solution, "/solution").await?;
     // Run as the file itself, so that its shebang counts; the bit may not have survived the way here.
     let mut request = ExecRequest::shell("chmod +x /solution/solve.sh && exec /solution/solve.sh");
+    request.env = env;
     request.timeout = job.timeout;
     request.output_limit = OUTPUT_LIMIT;
     Ok(job.sandbox.exec(request).await?)
@@ -107,6 +114,21 @@ mod tests {
             fs_err::read_to_string(root.path().join("logs/oracle.log")).unwrap(),
             "said\n"
         );
+    }
+
+    #[tokio::test]
+    async fn the_solution_sees_its_own_environment() {
+        let root = tempfile::tempdir().unwrap();
+        let mut job = job(root.path(), "http://unused");
+        fs_err::create_dir_all(job.task.dir.join("solution")).unwrap();
+        let script = "#!/bin/sh\necho \"$KIND\"\n";
+        fs_err::write(job.task.dir.join("solution/solve.sh"), script).unwrap();
+        let manifest = "[solution]\nenv = { KIND = \"${LEGO_NO_SUCH_VARIABLE:-plain}\" }\n";
+        fs_err::write(job.task.dir.join("task.toml"), manifest).unwrap();
+        job.task = std::sync::Arc::new(crate::task::Task::load(&job.task.dir).unwrap());
+        assert_eq!(Oracle.run(job).await.unwrap().end, AgentEnd::Completed);
+        let said = fs_err::read_to_string(root.path().join("logs/oracle.log")).unwrap();
+        assert_eq!(said, "plain\n");
     }
 
     #[tokio::test]

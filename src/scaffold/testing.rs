@@ -125,7 +125,7 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
         session_token: "secret".to_owned(),
         model: "policy".to_owned(),
         max_turns: 6,
-        max_consecutive_no_tool: 3,
+        max_consecutive_no_tool: 1,
         timeout: Duration::from_secs(20),
         logs,
         cancel: CancellationToken::new(),

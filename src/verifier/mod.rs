@@ -113,13 +113,18 @@ pub enum VerifierError {
 }
 
 impl VerifierError {
-    /// Whether what the agent left could have brought this about. Such an end, repeated, must not let an
-    /// agent out of a bad grade: the caller decides that it is graded 0 and flagged rather than dropped.
+    /// Whether what the agent left could have brought this about: a poisoned test runner, a filled disk. Such an end,
+    /// repeated, must not let an agent out of a bad grade: the caller decides that it is graded 0 and flagged rather
+    /// than dropped. A sandbox that is gone is never the agent's doing: nothing inside can end its first process.
     pub fn may_be_the_agents_doing(&self) -> bool {
-        matches!(
-            self,
-            Self::Timeout(_) | Self::Missing { .. } | Self::Killed { .. } | Self::Invalid { .. }
-        )
+        match self {
+            Self::Timeout(_) | Self::Missing { .. } | Self::Killed { .. } | Self::Invalid { .. } => true,
+            Self::Sandbox(error) => matches!(
+                error,
+                SandboxError::Exec { .. } | SandboxError::Transfer { .. } | SandboxError::NotFound { .. }
+            ),
+            Self::NoTests(_) | Self::Logs { .. } => false,
+        }
     }
 }
 

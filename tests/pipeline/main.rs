@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod kills;
+mod trials;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,8 @@ fn a_run_trains_stops_and_goes_on() {
         "the last line is the run directory"
     );
     for line in lines(&run.join("metrics.jsonl")) {
+        let metrics = lego::metrics::StepMetrics::from_json_line(&line.to_string()).unwrap();
+        assert_eq!(metrics.unexplained(), Vec::<&str>::new());
         assert_eq!(line["rollout/delivered_fraction/min"], 1.0, "a sampled token was lost");
         for name in ["timing_s/gen", "timing_s/reward", "timing_s/step", "critic/score/mean"] {
             assert!(line[name].is_number(), "{name}");
@@ -146,7 +149,16 @@ fn stages_chain_by_files() {
     );
     let places: Vec<&str> = paths.lines().flat_map(|path| ["--shards", path]).collect();
     let arguments: Vec<&str> = ["train", toml].into_iter().chain(places).collect();
-    succeeded(&lego(&arguments, runs.path(), &["run.name=offline"]));
+    let validation = quickstart().with_file_name("val.jsonl");
+    let validation = format!("data.val=[\"{}\"]", validation.display());
+    let offline = lego(
+        &arguments,
+        runs.path(),
+        &["run.name=offline", "eval.every=1", &validation],
+    );
+    succeeded(&offline);
+    let said = String::from_utf8_lossy(&offline.stderr);
+    assert!(said.contains("`[eval]` is not followed"), "{said}");
     assert_eq!(consumed(&runs.path().join("offline")).len(), 8);
 }
 

@@ -9,11 +9,16 @@ pub(crate) use rollout::{reap, rollout};
 pub(crate) use train::train;
 
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 use lego::pipeline::StackOptions;
+use lego::sandbox::local::{LocalBackend, LocalOptions};
 
 use crate::failure::Failure;
 use crate::signals::Stop;
+
+/// How long the sandboxes of a run that was told to leave at once may take to end.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// What the pipeline needs beside the configuration.
 fn stack_options() -> Result<StackOptions, Failure> {
@@ -37,7 +42,22 @@ fn until_stopped<T, F: Future<Output = T>>(work: impl FnOnce(Stop) -> F) -> Resu
             () = now.cancelled() => None,
         })
     });
+    if matches!(ended, Ok(None)) {
+        sandboxes_end()?;
+    }
     // A computation that cannot be interrupted must not hold up the end.
     runtime.shutdown_background();
     ended
+}
+
+/// Waits until the sandboxes of the work that was dropped are gone: the runtime still ends them. What is left after
+/// the bound is the next start's to remove.
+fn sandboxes_end() -> Result<(), Failure> {
+    let options = stack_options()?;
+    let backend = LocalBackend::new(LocalOptions::new(options.init_exe, options.scratch));
+    let began = Instant::now();
+    while began.elapsed() < ENDING && backend.own().is_ok_and(|left| !left.is_empty()) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }

@@ -144,6 +144,14 @@ impl LocalBackend {
         owner::reap(&self.options.root)
     }
 
+    /// Folders of sandboxes that this process has made and that are not removed yet.
+    ///
+    /// # Errors
+    /// When the folder of the sandboxes cannot be read.
+    pub fn own(&self) -> io::Result<Vec<PathBuf>> {
+        owner::own(&self.options.root)
+    }
+
     /// Folder of the sandboxes.
     pub fn root(&self) -> &Path {
         &self.options.root

@@ -76,31 +76,62 @@ fn start_of(pid: u32) -> io::Result<u64> {
     })
 }
 
-/// Removes the folders below `root` whose owner is dead; gives their paths.
-///
-/// A folder without a readable label is not ours to judge and stays.
-pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
+/// Folders below `root` with a readable label. One without is not ours to judge.
+fn labelled(root: &Path) -> io::Result<Vec<(PathBuf, Owner)>> {
     let entries = match fs_err::read_dir(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let parent = File::open(root)?;
-    let mut removed = Vec::new();
+    let mut found = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        let Ok(label) = fs_err::read(entry.path().join(LABEL)) else {
-            continue;
-        };
-        let Ok(owner) = serde_json::from_slice::<Owner>(&label) else {
-            continue;
-        };
-        if owner.is_dead() {
-            tree::remove(parent.as_fd(), &entry.file_name())?;
-            removed.push(entry.path());
+        let path = entry?.path();
+        let label = fs_err::read(path.join(LABEL)).ok();
+        if let Some(owner) = label.and_then(|label| serde_json::from_slice(&label).ok()) {
+            found.push((path, owner));
         }
     }
-    removed.sort();
+    found.sort_by(|a: &(PathBuf, Owner), b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// Removes the folders below `root` whose owner is dead; gives their paths.
+pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for (path, _) in labelled(root)?.into_iter().filter(|(_, owner)| owner.is_dead()) {
+        remove(&path)?;
+        removed.push(path);
+    }
     Ok(removed)
+}
+
+/// Folders below `root` that are this process's own.
+pub(super) fn own(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let here = Owner::here("", &BTreeMap::new())?;
+    let mine = |owner: &Owner| {
+        (&owner.host, &owner.boot, owner.pid, owner.start) == (&here.host, &here.boot, here.pid, here.start)
+    };
+    Ok(labelled(root)?
+        .into_iter()
+        .filter(|(_, owner)| mine(owner))
+        .map(|(path, _)| path)
+        .collect())
+}
+
+/// Removes a sandbox's folder, its label last: who is killed on the way leaves a folder that `reap` still knows.
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Ok(());
+    };
+    // A folder that was closed to us is opened, and removed with its label, by what follows.
+    if let (Ok(entries), Ok(dir)) = (fs_err::read_dir(folder), File::open(folder)) {
+        for entry in entries {
+            let name = entry?.file_name();
+            if name != LABEL {
+                tree::remove(dir.as_fd(), &name)?;
+            }
+        }
+    }
+    tree::remove(File::open(parent)?.as_fd(), name)
 }
 
 #[cfg(test)]
@@ -134,6 +165,7 @@ mod tests {
             owner.write(&root.path().join(name)).unwrap();
         }
         fs_err::create_dir(root.path().join("foreign")).unwrap();
+        assert_eq!(own(root.path()).unwrap(), [root.path().join("mine")]);
         let removed = reap(root.path()).unwrap();
         assert_eq!(removed, [root.path().join("rebooted"), root.path().join("reused")]);
         assert!(reap(&root.path().join("missing")).unwrap().is_empty());

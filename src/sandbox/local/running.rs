@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::link::{Link, PATIENCE, Replies};
 use super::output::Bounded;
 use super::wire::{Mode, Reply, Request};
-use super::{sys, transfer, tree};
+use super::{owner, sys, transfer, tree};
 
 /// Exit code of a command that its time-out ended.
 const TIMED_OUT: i32 = 124;
@@ -119,11 +119,7 @@ impl LocalSandbox {
 
 /// Removes a sandbox's folder; what cannot be removed is left to `reap` and said.
 pub(super) fn remove(path: &Path) {
-    let removed = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => std::fs::File::open(parent).and_then(|parent| tree::remove(parent.as_fd(), name)),
-        _ => Ok(()),
-    };
-    if let Err(error) = removed {
+    if let Err(error) = owner::remove(path) {
         tracing::warn!(path = %path.display(), %error, "a sandbox's folder could not be removed");
     }
 }
@@ -142,10 +138,7 @@ fn tear_down(mut child: Child, folder: &Path) -> io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
-        return Ok(());
-    };
-    tree::remove(std::fs::File::open(parent)?.as_fd(), name)
+    owner::remove(folder)
 }
 
 #[async_trait]

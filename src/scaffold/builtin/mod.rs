@@ -24,6 +24,9 @@ use super::{AgentEnd, AgentJob, AgentReport, Scaffold, ScaffoldError};
 /// The system message.
 pub const SYSTEM_PROMPT: &str = "Fix the program.";
 
+/// What the policy is told after an answer without a command, while `max_consecutive_no_tool` allows another.
+const NUDGE: &str = "Run a command, or answer once more without one if you are done.";
+
 /// The tool, as the request names it.
 pub fn bash_tool() -> Value {
     json!({"type": "function", "function": {
@@ -109,6 +112,8 @@ struct Episode<'a> {
     bash: BashTool<'a>,
     transcript: Transcript,
     messages: Vec<Value>,
+    /// Answers without a tool call since the last one with.
+    without_tool: u32,
     deadline: Instant,
 }
 
@@ -129,6 +134,7 @@ impl<'a> Episode<'a> {
             bash,
             transcript,
             messages: Vec::new(),
+            without_tool: 0,
             deadline,
         })
     }
@@ -171,8 +177,14 @@ impl<'a> Episode<'a> {
             return Ok(Some(AgentEnd::Overlong));
         }
         if answer.tool_calls.is_empty() {
-            return Ok(Some(AgentEnd::Completed));
+            self.without_tool += 1;
+            if self.without_tool >= self.job.max_consecutive_no_tool {
+                return Ok(Some(AgentEnd::Completed));
+            }
+            self.push(json!({"role": "user", "content": NUDGE}))?;
+            return Ok(None);
         }
+        self.without_tool = 0;
         for call in answer.tool_calls {
             if Instant::now() >= self.deadline {
                 return Ok(Some(AgentEnd::Timeout));

@@ -92,6 +92,19 @@ async fn the_turn_cap_ends_after_the_last_commands() {
 }
 
 #[tokio::test]
+async fn as_many_answers_without_a_command_as_allowed_end_the_episode() {
+    let replies = vec![done(), Reply::Message(bash_calls(&["true"])), done(), done()];
+    let (report, requests, _) = play_with(replies, |job| job.max_consecutive_no_tool = 2).await;
+    let report = report.unwrap();
+    assert_eq!((report.end, report.turns), (AgentEnd::Completed, 4));
+    assert_eq!(
+        requests[1]["messages"].as_array().unwrap().last(),
+        Some(&json!({"role": "user", "content": NUDGE}))
+    );
+    assert_eq!(requests.len(), 4, "a command in between starts the count anew");
+}
+
+#[tokio::test]
 async fn unknown_tools_and_bad_arguments_are_told_to_the_model() {
     let calls = json!({"role": "assistant", "content": null, "tool_calls": [
         raw_call("a", "python", "{}"), raw_call("b", "bash", "{\"command\": \"ls"), raw_call("c", "bash", "{}")]});

@@ -1,0 +1,149 @@
+//! From a plan to what its trial may use: folder, time limits, sandbox.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outcome::{Failure, chain};
+use super::trial::TrialContext;
+use super::{Purpose, TrialPlan};
+use crate::config::{HumanDuration, KeepSandbox};
+use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
+use crate::task::resolve_env;
+use crate::trajectory::Outcome;
+
+/// Time for what has no limit of its own: stopping, collecting, tearing down.
+pub(super) const TEARDOWN: Duration = Duration::from_secs(30);
+/// Time to start a sandbox where neither the run nor the task says otherwise.
+const SETUP: Duration = Duration::from_mins(10);
+/// Time for the agent where neither the run nor the task limits it.
+const AGENT: Duration = Duration::from_hours(1);
+
+impl TrialContext {
+    /// The trial's folder. Validation has folders of its own: its tasks may be those of the same step's training.
+    pub(super) fn folder(&self, plan: &TrialPlan) -> PathBuf {
+        let step = match plan.purpose {
+            Purpose::Train => format!("step_{:04}", plan.step),
+            Purpose::Evaluate => format!("step_{:04}_eval", plan.step),
+        };
+        self.trials.join(step).join(plan.name())
+    }
+
+    pub(super) fn agent_limit(&self, plan: &TrialPlan) -> Duration {
+        self.phase_limit(
+            self.sandbox_section.timeouts.agent,
+            plan.task.agent_timeout().unwrap_or(AGENT),
+        )
+    }
+
+    /// The run's own limit, else the task's times the multiplier.
+    fn phase_limit(&self, own: Option<HumanDuration>, tasks: Duration) -> Duration {
+        own.map_or_else(
+            || tasks.mul_f64(self.sandbox_section.timeout_multiplier),
+            |limit| limit.0,
+        )
+    }
+
+    pub(super) fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
+        self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
+    }
+
+    /// A fresh sandbox of the trial; `label` tells it from the trial's others.
+    pub(super) async fn start_sandbox(&self, plan: &TrialPlan, label: &str) -> Result<Arc<dyn Sandbox>, Failure> {
+        let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
+        let spec = self.sandbox_spec(plan, label)?;
+        match tokio::time::timeout(setup, self.backend.create(spec)).await {
+            Ok(Ok(sandbox)) => Ok(sandbox),
+            Ok(Err(error)) => Err(Failure::setup(&error)),
+            Err(_) => Err(Failure {
+                outcome: Outcome::EnvSetupFailed,
+                reason: format!("the sandbox was not ready within {setup:?}"),
+                retry: true,
+            }),
+        }
+    }
+
+    /// Ends a sandbox. One that cannot be removed is warned of, and left to the next start.
+    pub(super) async fn end_sandbox(&self, plan: &TrialPlan, sandbox: &dyn Sandbox) {
+        match tokio::time::timeout(TEARDOWN, sandbox.destroy()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(trial = plan.name(), error = chain(&error), "sandbox not removed"),
+            Err(_) => tracing::warn!(trial = plan.name(), "sandbox not removed within {TEARDOWN:?}"),
+        }
+    }
+
+    /// Copies the working folder into the trial's folder as `workdir/`, where `sandbox.keep` asks for it.
+    pub(super) async fn keep_workdir(&self, plan: &TrialPlan, sandbox: &dyn Sandbox, graded: bool) {
+        let wanted = match self.sandbox_section.keep {
+            KeepSandbox::Never => false,
+            KeepSandbox::Failed => !graded,
+            KeepSandbox::Always => true,
+        };
+        if !wanted {
+            return;
+        }
+        let to = self.folder(plan).join("workdir");
+        let inside = plan.task.workdir();
+        let copied = async {
+            // An earlier attempt's.
+            if to.exists() {
+                fs_err::remove_dir_all(&to).map_err(|source| SandboxError::Transfer {
+                    name: plan.name(),
+                    path: inside.clone(),
+                    source,
+                })?;
+            }
+            sandbox.download(&inside, &to).await
+        };
+        match tokio::time::timeout(TEARDOWN, copied).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(trial = plan.name(), error = chain(&error), "working folder not kept"),
+            Err(_) => tracing::warn!(trial = plan.name(), "working folder not kept within {TEARDOWN:?}"),
+        }
+    }
+
+    fn sandbox_spec(&self, plan: &TrialPlan, label: &str) -> Result<SandboxSpec, Failure> {
+        let section = &self.sandbox_section;
+        let environment = &plan.task.config.environment;
+        let mut env = resolved(plan, &environment.env)?;
+        env.extend(self.scaffold_section.env.clone());
+        let source = plan.task.local_source().ok_or_else(|| Failure {
+            outcome: Outcome::EnvSetupFailed,
+            reason: format!(
+                "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
+                plan.task.dir.display()
+            ),
+            retry: false,
+        })?;
+        Ok(SandboxSpec {
+            source,
+            workdir: plan.task.workdir(),
+            env,
+            limits: Limits {
+                cpus: section.cpus.or(environment.cpus.map(|cpus| cpus as f32)),
+                memory: section
+                    .memory
+                    .map(|size| size.0)
+                    .or(environment.memory_mb().map(|mb| mb << 20)),
+                pids: section.pids,
+                disk: None,
+            },
+            network: Network::Proxy(self.proxy_address),
+            name: format!("{}-{}-{label}", plan.step, plan.name()),
+            labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
+            lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
+        })
+    }
+}
+
+/// An environment table of task.toml with the host's variables filled in.
+pub(super) fn resolved(
+    plan: &TrialPlan,
+    table: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    resolve_env(&plan.task.dir.join("task.toml"), table, |name| std::env::var(name).ok()).map_err(|error| Failure {
+        retry: false,
+        ..Failure::setup(&error)
+    })
+}
