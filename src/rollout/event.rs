@@ -39,6 +39,8 @@ pub enum RolloutEvent {
         outcome: Outcome,
         /// Its reward, where it has a valid one.
         reward: Option<f32>,
+        /// What went wrong, where it has none.
+        reason: Option<String>,
         /// Seconds from start to end.
         seconds: f32,
         /// Tokens sampled.

@@ -104,6 +104,7 @@ impl TrialContext {
                 continue;
             }
             let ended = Ended::of(&record);
+            let reason = record.reason.clone().filter(|_| !record.outcome.is_graded());
             let episode = self.episode(&plan, trial, attempt, started_at, record);
             self.write_files(&plan, &episode, ended).await;
             (self.observer)(RolloutEvent::Finished {
@@ -111,6 +112,7 @@ impl TrialContext {
                 name: plan.name(),
                 outcome: episode.outcome,
                 reward: episode.reward,
+                reason,
                 seconds: episode.timings.total_s,
                 tokens: episode.audit.sampled_tokens,
             });

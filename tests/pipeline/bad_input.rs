@@ -102,3 +102,44 @@ fn records_that_cannot_become_tasks() {
         "{said}"
     );
 }
+
+/// A record whose test writes `reward`.
+fn graded_by(reward: &str) -> String {
+    serde_json::json!({
+        "instance_id": "one",
+        "problem_statement": "GOPI.sh must split fields at :",
+        "files": {"GOPI.sh": "echo $1\n", "check.sh": "echo pass\n"},
+        "test": format!("#!/bin/sh\necho {reward} >${{LEGO_LOGS_DIR:-/logs}}/verifier/reward.txt\n"),
+        "solution": "#!/bin/sh\n",
+    })
+    .to_string()
+        + "\n"
+}
+
+#[test]
+fn a_reward_that_is_no_number_is_dropped_and_said() {
+    let runs = tempfile::tempdir().unwrap();
+    let records = runs.path().join("nan.jsonl");
+    let set = format!("data.train={}", records.display());
+    std::fs::write(&records, graded_by("nan")).unwrap();
+    let output = lego(
+        &["train", quickstart().to_str().unwrap(), "--steps", "1"],
+        runs.path(),
+        &[&set],
+    );
+    succeeded(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let place = "warning: one__00: verifier_error: ";
+    let line = said
+        .lines()
+        .find(|line| line.contains("verifier_error"))
+        .unwrap_or(&said);
+    assert!(line.starts_with(place) || line.starts_with("warning: one__0"), "{line}");
+    assert!(line.contains("reward.txt") && line.contains("nan"), "{line}");
+    assert_eq!(
+        said.matches("verifier_error: ").count(),
+        1,
+        "one of a kind is enough\n{said}"
+    );
+    assert!(said.contains("no episode is left after the filter"), "{said}");
+}

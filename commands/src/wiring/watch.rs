@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lego::metrics::StepMetrics;
 use lego::pipeline::{Phase, PipelineEvent, PipelineObserver};
 use lego::rollout::RolloutEvent;
+use lego::trajectory::Outcome;
 
 use crate::output::{Format, Printer, Progress};
 
@@ -20,6 +21,8 @@ struct Seen {
     failed: u64,
     reward_sum: f64,
     graded: u64,
+    /// Outcomes of which one failure has been shown.
+    shown: Vec<Outcome>,
 }
 
 /// An observer that draws for a person and, with `rows`, writes one JSON object a step to stdout.
@@ -112,10 +115,21 @@ impl Seen {
                     attempt + 1
                 ));
             }
-            RolloutEvent::Finished { outcome, reward, .. } => {
+            RolloutEvent::Finished {
+                name,
+                outcome,
+                reward,
+                reason,
+                ..
+            } => {
                 self.running = self.running.saturating_sub(1);
                 self.finished += 1;
                 self.failed += u64::from(!outcome.is_graded());
+                // One of a kind tells what is wrong; all are in the shards and in trials/.
+                if let (Some(reason), false) = (reason, self.shown.contains(&outcome)) {
+                    self.shown.push(outcome);
+                    printer.note(format_args!("warning: {name}: {}: {reason}", outcome.name()));
+                }
                 if let Some(reward) = reward {
                     self.graded += 1;
                     self.reward_sum += f64::from(reward);
@@ -162,6 +176,12 @@ fn row(step: u32, steps: u32, metrics: &StepMetrics) -> String {
     add("grad", "actor/grad_norm", 3);
     if let Some(clipped) = metrics.get("actor/pg_clipfrac") {
         line += &format!("  clip {:.1}%", clipped * 100.0);
+    }
+    if let Some(dropped) = metrics
+        .get("trajectory_filter/invalid_ratio")
+        .filter(|ratio| *ratio > 0.0)
+    {
+        line += &format!("  dropped {:.0}%", dropped * 100.0);
     }
     let seconds = |name| metrics.get(name).unwrap_or(0.0);
     line += &format!("  {:.1} s", seconds("timing_s/step"));
