@@ -16,7 +16,10 @@ pub struct EngineSection {
     /// Name under which the policy is served; empty: `policy`.
     pub served_model: String,
     /// How tool calls are written; `auto` reads it off the chat template.
-    #[schemars(extend("enum" = ["auto", "hermes"]))]
+    #[schemars(extend("enum" = [
+        "auto", "hermes", "qwen3_coder", "qwen3_xml", "llama3_json", "mistral", "glm", "glm45", "kimi_k2",
+        "deepseek_v3", "pythonic"
+    ]))]
     pub tool_parser: String,
     /// Memory for keys and values (`embedded`).
     pub kv_memory: ByteSize,

@@ -50,18 +50,6 @@ const VALUES: &[(&str, &[&str])] = &[
     ),
     ("sandbox.backend", &["docker", "kubernetes", "harbor"]),
     ("engine.kind", &["vllm", "sglang", "openai"]),
-    (
-        "engine.tool_parser",
-        &[
-            "qwen3_coder",
-            "qwen3_xml",
-            "glm45",
-            "deepseek_v3",
-            "kimi_k2",
-            "llama3_json",
-            "mistral",
-        ],
-    ),
     ("capture.builder", &["tree"]),
     ("train.algorithm", &["reinforce_plus_plus", "ppo", "cispo"]),
     (

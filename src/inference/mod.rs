@@ -5,8 +5,11 @@
 
 pub mod embedded;
 pub mod replay;
+pub mod vllm;
 
 mod error;
+mod prometheus;
+mod remote;
 mod request;
 
 pub use embedded::{EmbeddedEngine, EmbeddedOptions};
@@ -16,6 +19,7 @@ pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,
 };
+pub use vllm::{VllmEngine, VllmOptions};
 
 use std::path::Path;
 

@@ -247,7 +247,11 @@ fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<Tool
         "auto" => Ok(prompt.detected_tool_format()),
         name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {
             PipelineError::Config(format!(
-                "engine.tool_parser: expected `auto` or `hermes`, found `{name}`"
+                "engine.tool_parser: expected `auto` or {}, found `{name}`",
+                ToolFormat::all()
+                    .map(|format| format!("`{}`", format.name()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ))
         }),
     }

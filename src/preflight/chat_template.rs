@@ -1,6 +1,8 @@
-//! `chat-template`: the tokenizer has a template, and it can say what a tool answered.
+//! `chat-template`: the tokenizer has a template; a tool call, its result and the tools come out of it; and a
+//! conversation can be continued under it.
 
 use super::{Check, Context, Finding, model};
+use crate::prompt::{self, PromptBuilder};
 
 pub(super) struct ChatTemplate;
 
@@ -26,24 +28,47 @@ impl Check for ChatTemplate {
         } else {
             "policy.model"
         };
-        match model::chat_template(policy) {
-            Err(what) => vec![
-                Finding::fatal(self.id(), format!("{what}: a conversation cannot be rendered"))
-                    .at(run, key)
-                    .help("write a Jinja file as `chat_template` below `[policy]`"),
-            ],
-            Ok((text, path)) if !text.contains("tool") => vec![
-                Finding::fatal(
-                    self.id(),
-                    format!(
-                        "the template of {} never mentions tools: a tool's answer would be lost",
-                        path.display()
-                    ),
-                )
-                .at(run, key)
+        let fatal = |what: String| Finding::fatal(self.id(), what).at(run, key);
+        let (_, path) = match model::chat_template(policy) {
+            Ok(found) => found,
+            Err(what) => {
+                return vec![
+                    fatal(format!("{what}: a conversation cannot be rendered"))
+                        .help("write a Jinja file as `chat_template` below `[policy]`"),
+                ];
+            }
+        };
+        let path = path.display();
+        let folder = model::tokenizer_dir(policy);
+        let template = match prompt::ChatTemplate::load(folder, policy.chat_template.as_deref()) {
+            Ok(template) => template,
+            Err(error) => return vec![fatal(format!("the template of {path} cannot be compiled: {error}"))],
+        };
+        if let Some(trouble) = template.tool_trouble() {
+            return vec![
+                fatal(format!(
+                    "the template of {path} cannot render a tool call and its result: {trouble}"
+                ))
                 .help("use a template with tools, as `chat_template` below `[policy]`"),
-            ],
-            Ok(_) => Vec::new(),
+            ];
         }
+        let mut findings = Vec::new();
+        if !template.shows_tools() {
+            let what = format!("the template of {path} does not show the tools that an agent offers");
+            findings.push(
+                Finding::warn(self.id(), what)
+                    .at(run, key)
+                    .help("fine if the policy knows its tools from training; else use a template with `tools`"),
+            );
+        }
+        // What is wrong with the tokenizer's own files is another check's business.
+        if let Ok(builder) = PromptBuilder::load(folder, policy.chat_template.as_deref())
+            && let Err(error) = builder.try_tool_result()
+        {
+            let what =
+                format!("after a tool result, every turn would begin a new segment under the template of {path}");
+            findings.push(Finding::warn(self.id(), format!("{what}: {error}")).at(run, key));
+        }
+        findings
     }
 }

@@ -14,7 +14,7 @@ fn fixture() -> tempfile::TempDir {
     std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
     std::fs::write(
         model.join("tokenizer_config.json"),
-        r#"{"chat_template": "{{ messages }} tool"}"#,
+        r#"{"chat_template": "{{ messages }} {{ tools }}"}"#,
     )
     .unwrap();
     std::fs::create_dir(folder.path().join("one")).unwrap();

@@ -2,7 +2,7 @@
 
 use super::message::{Message, Role, ToolCall};
 use super::thinking::{Part, Thinking, ThinkingSplitter};
-use super::tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser};
+use super::tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser, ToolSchemas};
 
 /// A piece of an answer, in the order in which it became certain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +37,23 @@ pub struct AnswerParser {
 
 impl AnswerParser {
     /// `format`: `None` if the request offers no tools or the policy knows none. `thinking`: whether the
-    /// template knows thinking, and whether its prompt has already opened it. `new_id` names calls.
+    /// template knows thinking, and whether its prompt has already opened it. `new_id` names calls that the
+    /// policy has not named.
     pub fn new(format: Option<ToolFormat>, thinking: Thinking, new_id: fn() -> String) -> Self {
         Self {
             thinking: ThinkingSplitter::new(thinking),
-            tools: format.map_or(ToolParser::Plain, ToolFormat::parser),
+            tools: format.map_or_else(ToolParser::plain, ToolFormat::parser),
             new_id,
             message: Message::text(Role::Assistant, ""),
             malformed: 0,
         }
+    }
+
+    /// With the schemas of the tools that the request offers: some formats write arguments as plain text.
+    #[must_use]
+    pub fn with_schemas(mut self, schemas: ToolSchemas) -> Self {
+        self.tools = self.tools.with_schemas(schemas);
+        self
     }
 
     /// Takes more text and gives what is certain by now.
@@ -93,6 +101,13 @@ impl AnswerParser {
         events
     }
 
+    /// The policy's own id where it gives one that names no other call of this answer: templates show it again.
+    fn id_of(&self, call: &ParsedCall) -> String {
+        let taken = |id: &String| self.message.tool_calls.iter().any(|call| call.id.as_ref() == Some(id));
+        let own = call.id.clone().filter(|id| !id.is_empty() && !taken(id));
+        own.unwrap_or_else(self.new_id)
+    }
+
     fn convert(&mut self, event: ParseEvent) -> AnswerEvent {
         match event {
             ParseEvent::Text(text) => {
@@ -100,7 +115,7 @@ impl AnswerParser {
                 AnswerEvent::Text(text)
             }
             ParseEvent::Call(call) => {
-                let id = (self.new_id)();
+                let id = self.id_of(&call);
                 let arguments = ToolCall::parse_arguments(&call.arguments);
                 self.message
                     .tool_calls

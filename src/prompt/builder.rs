@@ -10,12 +10,14 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::template::{ChatTemplate, Rendering};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, read_json};
 use super::{Message, PromptError, Role, Thinking, ToolCall, ToolFormat};
 use crate::trajectory::TokenId;
 
 /// Stands in for the recorded answer; no template and no message has a reason to contain it.
 const MARK: &str = "⟦recorded answer⟧";
+/// Stands in for the recorded system message.
+const SYSTEM: &str = "⟦system⟧";
 
 /// Tokenizer and template of one policy.
 #[derive(Debug)]
@@ -28,13 +30,15 @@ pub struct PromptBuilder {
     thinking: Thinking,
     /// Of an answer without calls, and of one with calls; `None` where the template cannot be continued.
     closings: [Option<Closing>; 2],
+    /// `model_type` of config.json.
+    family: Option<String>,
 }
 
 /// How a template closes an answer.
 #[derive(Debug)]
 struct Closing {
-    /// Text of the end token.
-    stop: String,
+    /// Text of the end token; `None` where the header of the next message is one (GLM).
+    stop: Option<String>,
     /// How often the synthetic prefix renders the mark.
     marks: usize,
     /// What comes behind the end token.
@@ -59,10 +63,11 @@ pub struct Continuation<'a> {
 impl PromptBuilder {
     /// Reads tokenizer and template of a model folder; `chat_template` names a Jinja file to use instead.
     pub fn load(dir: &Path, chat_template: Option<&Path>) -> Result<Self, PromptError> {
-        Ok(Self::new(
-            Tokenizer::load(dir)?,
-            ChatTemplate::load(dir, chat_template)?,
-        ))
+        let config = read_json(&dir.join("config.json"))?.unwrap_or(Value::Null);
+        Ok(Self {
+            family: config["model_type"].as_str().map(str::to_owned),
+            ..Self::new(Tokenizer::load(dir)?, ChatTemplate::load(dir, chat_template)?)
+        })
     }
 
     /// Puts both together and tries out what the template does.
@@ -74,6 +79,7 @@ impl PromptBuilder {
             prefix_stable: false,
             thinking: Thinking::None,
             closings: [None, None],
+            family: None,
         };
         builder.closings =
             [Message::text(Role::Assistant, "a"), probe_answer()].map(|answer| builder.probe_closing(&answer));
@@ -93,9 +99,9 @@ impl PromptBuilder {
         &self.template
     }
 
-    /// How the policy writes tool calls, read off its template.
+    /// How the policy writes tool calls, read off its template and the family of the model.
     pub fn detected_tool_format(&self) -> Option<ToolFormat> {
-        ToolFormat::detect(self.template.source())
+        ToolFormat::detect(self.template.source(), self.family.as_deref())
     }
 
     /// Whether the template renders history the same when more follows. Where it does not, later prompts
@@ -117,6 +123,19 @@ impl PromptBuilder {
             add_generation_prompt: true,
         })?;
         self.tokenizer.encode(&text)
+    }
+
+    /// Tries to continue an answer with a tool call; the error says why that is impossible.
+    pub fn try_tool_result(&self) -> Result<(), PromptError> {
+        let new = [Message::tool_result("call_0", "y")];
+        let continuation = Continuation {
+            last_token: None,
+            answer: &probe_answer(),
+            has_system: true,
+            new: &new,
+            tools: None,
+        };
+        self.delta(continuation).map(drop)
     }
 
     /// What follows recorded tokens: the end of the answer where it was cut before sampling one, what the
@@ -190,27 +209,51 @@ impl PromptBuilder {
             tools,
             add_generation_prompt: true,
         })?;
-        match self.after_mark(&text, closing.marks) {
-            // What closes the answer must be the same with and without what follows it.
-            Some(after) if after.starts_with(&closing.stop) => Ok(after.to_owned()),
-            _ => Err(PromptError::NotContinuable(
-                "it closes an answer differently when more follows",
-            )),
+        // What closes the answer must be the same with and without what follows it.
+        let behind = behind_mark(&text, closing.marks);
+        let after = if let Some(stop) = &closing.stop {
+            behind
+                .and_then(|behind| self.first_stop_on(behind))
+                .filter(|after| after.starts_with(stop))
+        } else {
+            let alone = self.template.render(Rendering {
+                messages: &messages[..messages.len() - new.len()],
+                tools,
+                add_generation_prompt: false,
+            })?;
+            let close = behind_mark(&alone, closing.marks).unwrap_or_default();
+            let after = behind.and_then(|behind| behind.strip_prefix(close));
+            after.filter(|after| self.stop_at_start(after).is_some())
+        };
+        let after = after.ok_or(PromptError::NotContinuable(
+            "it closes an answer differently when more follows",
+        ))?;
+        // Mistral's puts the system message before the last question. The recorded tokens hold it already.
+        let said = new.iter().any(|message| message.content.contains(SYSTEM));
+        if has_system && !said && after.contains(SYSTEM) {
+            return self.delta_text(Continuation {
+                has_system: false,
+                ..continuation
+            });
         }
+        Ok(after.to_owned())
     }
 
     fn closing(&self, answer: &Message) -> Option<&Closing> {
         self.closings[usize::from(!answer.tool_calls.is_empty())].as_ref()
     }
 
-    /// The text from the first end token behind the last of `marks` marks on. New messages may hold the mark
-    /// too, so those of the prefix are counted.
-    fn after_mark<'t>(&self, text: &'t str, marks: usize) -> Option<&'t str> {
-        let (at, mark) = text.match_indices(MARK).nth(marks.checked_sub(1)?)?;
-        let behind = &text[at + mark.len()..];
+    /// A text from its first end token on.
+    fn first_stop_on<'t>(&self, text: &'t str) -> Option<&'t str> {
         let stops = self.tokenizer.stops().iter();
-        let at = stops.filter_map(|stop| behind.find(&stop.text)).min()?;
-        Some(&behind[at..])
+        let at = stops.filter_map(|stop| text.find(&stop.text)).min()?;
+        Some(&text[at..])
+    }
+
+    /// The end token with which a text begins.
+    fn stop_at_start(&self, text: &str) -> Option<&str> {
+        let stops = self.tokenizer.stops().iter();
+        stops.map(|stop| stop.text.as_str()).find(|stop| text.starts_with(stop))
     }
 
     /// How the template closes an answer of this shape, behind which nothing follows.
@@ -223,16 +266,21 @@ impl PromptBuilder {
         };
         let text = self.template.render(rendering).ok()?;
         let marks = text.matches(MARK).count();
-        let after = self.after_mark(&text, marks)?;
-        let stop = self
-            .tokenizer
-            .stops()
-            .iter()
-            .find(|stop| after.starts_with(&stop.text))?
-            .text
-            .clone();
+        let behind = behind_mark(&text, marks)?;
+        let Some(after) = self.first_stop_on(behind) else {
+            return Some(Closing {
+                stop: None,
+                marks,
+                tail: Vec::new(),
+            });
+        };
+        let stop = self.stop_at_start(after)?.to_owned();
         let tail = self.tokenizer.encode(&after[stop.len()..]).ok()?;
-        Some(Closing { stop, marks, tail })
+        Some(Closing {
+            stop: Some(stop),
+            marks,
+            tail,
+        })
     }
 
     fn probe_tools_in_delta(&self) -> bool {
@@ -294,11 +342,18 @@ impl PromptBuilder {
     }
 }
 
+/// What comes behind the last of `marks` marks. New messages may hold the mark too, so those of the prefix are
+/// counted.
+fn behind_mark(text: &str, marks: usize) -> Option<&str> {
+    let (at, mark) = text.match_indices(MARK).nth(marks.checked_sub(1)?)?;
+    Some(&text[at + mark.len()..])
+}
+
 /// The shortest conversation that ends as the recorded one does: an answer of the same shape, marked.
 fn synthetic_prefix(answer: &Message, has_system: bool) -> Vec<Message> {
     let mut messages = Vec::with_capacity(3);
     if has_system {
-        messages.push(Message::text(Role::System, "s"));
+        messages.push(Message::text(Role::System, SYSTEM));
     }
     messages.push(Message::text(Role::User, "u"));
     let mut marked = Message::text(Role::Assistant, MARK);

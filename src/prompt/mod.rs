@@ -12,8 +12,12 @@ mod decode;
 mod encode_cache;
 mod error;
 mod message;
+mod python_text;
 mod template;
 mod template_functions;
+mod template_shape;
+#[cfg(test)]
+mod template_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 mod thinking;
@@ -28,4 +32,4 @@ pub use message::{FunctionCall, Message, Role, ToolCall, same_value};
 pub use template::{ChatTemplate, Rendering};
 pub use thinking::Thinking;
 pub use tokenizer::{StopToken, Tokenizer};
-pub use tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser};
+pub use tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser, ToolSchemas};

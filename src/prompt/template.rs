@@ -7,8 +7,9 @@ use minijinja::value::Serde;
 use minijinja::{Environment, context};
 use serde_json::Value;
 
+use super::template_shape::{Shape, lost, probe};
 use super::tokenizer::{hex_digest, read, read_json, token_text};
-use super::{Message, PromptError, template_functions};
+use super::{Message, PromptError, python_text, template_functions};
 
 const NAME: &str = "chat_template";
 
@@ -17,6 +18,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
     sha256: String,
+    shape: Shape,
+    tool_trouble: Option<String>,
 }
 
 /// What one rendering is given.
@@ -62,6 +65,7 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         template_functions::add_to(&mut environment);
+        python_text::add_to(&mut environment);
         for key in ["bos_token", "eos_token", "pad_token", "unk_token"] {
             if let Some(text) = token_text(config, key) {
                 environment.add_global(key, text);
@@ -71,11 +75,59 @@ impl ChatTemplate {
             .add_template_owned(NAME, without_generation_tags(&source))
             .map_err(|error| format!("{error:#}"))?;
         let sha256 = hex_digest(source.as_bytes());
-        Ok(Self {
+        let mut template = Self {
             environment,
             source,
             sha256,
-        })
+            shape: Shape::default(),
+            tool_trouble: None,
+        };
+        template.find_shape();
+        Ok(template)
+    }
+
+    /// What goes wrong when a conversation with a tool call is rendered, whatever form it is given in.
+    pub fn tool_trouble(&self) -> Option<&str> {
+        self.tool_trouble.as_deref()
+    }
+
+    /// Whether tool definitions show up in the prompt.
+    pub fn shows_tools(&self) -> bool {
+        let (messages, [name, ..]) = probe();
+        let tools = [
+            serde_json::json!({"type": "function", "function": {"name": name, "description": "d",
+            "parameters": {"type": "object", "properties": {"x": {"type": "string", "description": "d"}}}}}),
+        ];
+        let rendered = self.render(Rendering {
+            messages: &messages[..1],
+            tools: Some(&tools),
+            add_generation_prompt: true,
+        });
+        rendered.is_ok_and(|text| text.contains(name))
+    }
+
+    /// Settles on the first shape in which a call and its result come out; if there is none, on the usual one.
+    fn find_shape(&mut self) {
+        let (messages, words) = probe();
+        let mut first_trouble = None;
+        for shape in Shape::all() {
+            self.shape = shape;
+            let rendered = self.render(Rendering {
+                messages: &messages,
+                tools: None,
+                add_generation_prompt: true,
+            });
+            let trouble = match rendered {
+                Err(error) => error.to_string(),
+                Ok(text) => match lost(&text, &words) {
+                    None => return,
+                    Some(word) => format!("`{word}` of a tool call or its result does not show up in the prompt"),
+                },
+            };
+            first_trouble.get_or_insert(trouble);
+        }
+        self.shape = Shape::default();
+        self.tool_trouble = first_trouble;
     }
 
     /// Renders a conversation to text.
@@ -87,7 +139,12 @@ impl ChatTemplate {
             tools,
             add_generation_prompt,
         } = rendering;
-        let messages = minijinja::Value::from(Serde(messages));
+        let messages = if self.shape == Shape::default() {
+            minijinja::Value::from(Serde(messages))
+        } else {
+            let shaped = self.shape.apply(messages);
+            minijinja::Value::from(Serde(shaped.map_err(|error| PromptError::Template(error.to_string()))?))
+        };
         let rendered = match tools {
             Some(tools) => {
                 let tools = minijinja::Value::from(Serde(tools));

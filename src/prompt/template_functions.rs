@@ -53,6 +53,20 @@ fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     Ok(text)
 }
 
+/// Python's `json.dumps(value, ensure_ascii=False)`.
+pub(super) fn python_json(value: &Json) -> String {
+    let style = PythonStyle {
+        item: ", ".to_owned(),
+        key: ": ".to_owned(),
+        indent: None,
+        ascii: false,
+        sort: false,
+    };
+    let mut text = String::new();
+    style.write(value, 0, &mut text);
+    text
+}
+
 struct PythonStyle {
     item: String,
     key: String,
@@ -143,7 +157,7 @@ impl PythonStyle {
 }
 
 /// Python's `repr` of a float: shortest digits, exponent below 1e-4 and from 1e16 on.
-fn python_float(value: f64) -> String {
+pub(super) fn python_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let exponent: i32 = scientific
         .split_once('e')

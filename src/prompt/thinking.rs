@@ -89,7 +89,13 @@ impl ThinkingSplitter {
             State::Opened | State::Closed => {
                 let space = self.held.len() - self.held.trim_start().len();
                 self.held.drain(..space);
-                if self.held.is_empty() {
+                // A policy may open once more what the prompt has opened.
+                if self.state == State::Opened && self.held.starts_with(OPEN) {
+                    self.held.drain(..OPEN.len());
+                    return true;
+                }
+                let undecided = self.state == State::Opened && OPEN.starts_with(&self.held);
+                if self.held.is_empty() || undecided {
                     return false;
                 }
                 self.state = if self.state == State::Opened {
@@ -174,6 +180,12 @@ mod tests {
         assert_eq!(split(Thinking::Tagged, "<think>cut </thi"), pair("cut </thi", ""));
         assert_eq!(split(Thinking::Tagged, "<thin"), pair("", "<thin"));
         assert_eq!(split(Thinking::Opened, "hm\n</think>Done."), pair("hm", "Done."));
+        assert_eq!(
+            split(Thinking::Opened, "<think>\n<b> hm</think>\n\nDone."),
+            pair("<b> hm", "Done.")
+        );
+        assert_eq!(split(Thinking::Opened, "\n</think>\n\nDone."), pair("", "Done."));
+        assert_eq!(split(Thinking::Opened, "<th"), pair("<th", ""));
         assert_eq!(
             split(Thinking::None, "<think>hm</think>Done."),
             pair("", "<think>hm</think>Done.")

@@ -9,7 +9,7 @@ use super::call_log::Begin;
 use super::error::ApiError;
 use super::session::{ModelRequest, Session};
 use crate::inference::{RequestOrigin, Sampling};
-use crate::prompt::{PromptError, Role};
+use crate::prompt::{PromptError, Role, ToolSchemas};
 use crate::trajectory::{SamplingParams, TokenId};
 
 /// A request, ready for the engine.
@@ -20,6 +20,8 @@ pub(super) struct Prepared {
     pub(super) origin: RequestOrigin,
     /// Whether the answer may call tools.
     pub(super) calls_allowed: bool,
+    /// Of the tools that the request offers.
+    pub(super) schemas: ToolSchemas,
 }
 
 /// Finds the request's place and builds its prompt. `call` is its number in the session.
@@ -78,6 +80,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
             .filter(|message| message.role == Role::Assistant)
             .count() as u32,
     };
+    let schemas = ToolSchemas::of(tools.unwrap_or_default());
     let (base, base_len) = session.state().recording.base(&prompt);
     let begin = Begin {
         call,
@@ -96,6 +99,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
     };
     Ok(Prepared {
         prompt,
+        schemas,
         begin,
         sampling,
         origin,

@@ -56,7 +56,7 @@ pub(super) async fn sample(session: &Session, flight: &Flight, prepared: &Prepar
         flight,
         tokenizer: proxy.prompt.tokenizer(),
         decoder: proxy.prompt.tokenizer().decode_stream(),
-        parser: AnswerParser::new(format, proxy.prompt.thinking(), call_id),
+        parser: AnswerParser::new(format, proxy.prompt.thinking(), call_id).with_schemas(prepared.schemas.clone()),
         ids: Vec::new(),
         logprobs: None,
         versions: Vec::new(),

@@ -31,7 +31,7 @@ impl Workspace {
             .file("model/tokenizer.json", "{}")
             .file(
                 "model/tokenizer_config.json",
-                r#"{"chat_template": "{% for m in messages %}{{ m.role }} tool{% endfor %}"}"#,
+                r#"{"chat_template": "{% for m in messages %}{{ m }}{% endfor %}{{ tools }}"}"#,
             )
             .file("tasks/train.jsonl", "")
     }

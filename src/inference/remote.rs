@@ -1,0 +1,186 @@
+//! HTTP to an engine in another process: bounded waits, errors with their cause, server-sent events.
+
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+
+use super::EngineError;
+
+/// Bytes of one server-sent event at most.
+const LONGEST_EVENT: usize = 64 << 20;
+const CONNECT: Duration = Duration::from_secs(10);
+/// For requests that only ask or tell something.
+pub(super) const SHORT: Duration = Duration::from_secs(30);
+
+/// A server. It holds a secret and is not to be printed.
+#[derive(Clone)]
+pub(super) struct Remote {
+    http: reqwest::Client,
+    base: String,
+    key: Option<String>,
+}
+
+impl Remote {
+    /// `base`: such as `http://127.0.0.1:8000`; `key` goes into the `Authorization` header.
+    pub(super) fn new(base: &str, key: Option<String>) -> Result<Self, EngineError> {
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
+        Ok(Self {
+            http: http.map_err(|error| EngineError::Invalid(format!("no HTTP client: {error}")))?,
+            base: base.trim_end_matches('/').to_owned(),
+            key,
+        })
+    }
+
+    /// Where it is.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Reads a JSON document, or a text as a JSON string.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, EngineError> {
+        self.whole(self.http.get(self.url(path)), path, SHORT).await
+    }
+
+    /// Sends a JSON document, or nothing for null, and reads the answer, whole.
+    pub(super) async fn post(&self, path: &str, body: &Value, patience: Duration) -> Result<Value, EngineError> {
+        let request = self.http.post(self.url(path));
+        let request = if body.is_null() { request } else { request.json(body) };
+        self.whole(request, path, patience).await
+    }
+
+    /// Sends a JSON document; the answer's body is read by the caller. `patience` bounds the wait for its head.
+    pub(super) async fn open(&self, path: &str, body: &Value, patience: Duration) -> Result<Response, EngineError> {
+        let sent = self.with_key(self.http.post(self.url(path)).json(body)).send();
+        let response = tokio::time::timeout(patience, sent)
+            .await
+            .map_err(|_| self.silent(path, patience))?
+            .map_err(|error| self.unreachable(path, &error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (status, retry_after) = (response.status(), retry_after(&response));
+        let body = tokio::time::timeout(SHORT, response.text()).await;
+        let body = body.map_or_else(|_| String::new(), Result::unwrap_or_default);
+        Err(self.refused(path, status, retry_after, &body))
+    }
+
+    async fn whole(&self, request: RequestBuilder, path: &str, patience: Duration) -> Result<Value, EngineError> {
+        let answer = async {
+            let response = self
+                .with_key(request)
+                .send()
+                .await
+                .map_err(|error| self.unreachable(path, &error))?;
+            let (status, retry_after) = (response.status(), retry_after(&response));
+            let body = response.text().await.map_err(|error| self.unreachable(path, &error))?;
+            if !status.is_success() {
+                return Err(self.refused(path, status, retry_after, &body));
+            }
+            Ok(serde_json::from_str(&body).unwrap_or(Value::String(body)))
+        };
+        let answer = tokio::time::timeout(patience, answer).await;
+        answer.unwrap_or_else(|_| Err(self.silent(path, patience)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+
+    fn silent(&self, path: &str, patience: Duration) -> EngineError {
+        self.unavailable(path, &format!("no answer within {patience:?}"), None)
+    }
+
+    fn unreachable(&self, path: &str, error: &reqwest::Error) -> EngineError {
+        let first: &dyn std::error::Error = error;
+        let causes = std::iter::successors(Some(first), |error| error.source());
+        self.unavailable(
+            path,
+            &causes.map(ToString::to_string).collect::<Vec<_>>().join(": "),
+            None,
+        )
+    }
+
+    fn unavailable(&self, path: &str, reason: &str, retry_after: Option<Duration>) -> EngineError {
+        EngineError::Unavailable {
+            reason: format!("{}{path}: {reason}", self.base),
+            retry_after,
+        }
+    }
+
+    /// 4xx is the request's fault and is not tried again, but for 408 and 429.
+    fn refused(&self, path: &str, status: StatusCode, retry_after: Option<Duration>, body: &str) -> EngineError {
+        let json: Value = serde_json::from_str(body).unwrap_or_default();
+        let message = json["error"]["message"]
+            .as_str()
+            .or_else(|| json["message"].as_str())
+            .unwrap_or(body);
+        let message: String = message.chars().take(500).collect();
+        let again = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        if status.is_client_error() && !again {
+            return EngineError::Invalid(format!("{}{path} answers {status}: {message}", self.base));
+        }
+        self.unavailable(path, &format!("{status}: {message}"), retry_after)
+    }
+}
+
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// The `data:` lines of a response, one after another.
+pub(super) struct ServerEvents {
+    response: Response,
+    buffer: Vec<u8>,
+    /// Bytes in which no line ends.
+    searched: usize,
+}
+
+impl ServerEvents {
+    pub(super) fn of(response: Response) -> Self {
+        Self {
+            response,
+            buffer: Vec::new(),
+            searched: 0,
+        }
+    }
+
+    /// The next payload; `None` at `[DONE]` or the end of the stream. Cancelling loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Option<Value>, String> {
+        loop {
+            while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=self.searched + length).collect();
+                self.searched = 0;
+                let Some(data) = line.trim_ascii().strip_prefix(b"data:") else {
+                    continue;
+                };
+                let data = data.trim_ascii();
+                if data == b"[DONE]" {
+                    return Ok(None);
+                }
+                let event = serde_json::from_slice(data);
+                return event
+                    .map(Some)
+                    .map_err(|error| format!("an event is not JSON: {error}"));
+            }
+            self.searched = self.buffer.len();
+            if self.searched > LONGEST_EVENT {
+                return Err(format!("an event is longer than {LONGEST_EVENT} bytes"));
+            }
+            match self.response.chunk().await {
+                Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(format!("the stream broke: {error}")),
+            }
+        }
+    }
+}

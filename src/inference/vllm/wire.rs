@@ -1,0 +1,148 @@
+//! What vLLM's token route is sent and what it answers (shapes of 0.32).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::inference::{EngineUsage, GenerateRequest};
+use crate::trajectory::{FinishReason, TokenId};
+
+/// The body of `POST /inference/v1/generate`.
+pub(super) fn request(request: &GenerateRequest) -> Value {
+    let sampling = &request.sampling;
+    json!({
+        "request_id": request.id,
+        "token_ids": &request.prompt[..],
+        "sampling_params": {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            // The server takes signed integers.
+            "seed": sampling.seed >> 1,
+            // Of the sampled token alone.
+            "logprobs": 0,
+            "stop_token_ids": sampling.stop_token_ids,
+        },
+        "return_token_ids": true,
+        "output_mode": "tokens",
+        "stream": true,
+    })
+}
+
+/// The id under which the server knows a request; the bare one is accepted and does nothing.
+pub(super) fn server_id(id: &str) -> String {
+    format!("generate-tokens-{id}")
+}
+
+/// One event of the stream; the last ones carry the end, the versions and the usage.
+#[derive(Debug, Deserialize)]
+pub(super) struct Chunk {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Choice {
+    #[serde(default)]
+    token_ids: Option<Vec<TokenId>>,
+    #[serde(default)]
+    logprobs: Option<Logprobs>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+    #[serde(default)]
+    weight_versions: Option<Vec<Span>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Logprobs {
+    #[serde(default)]
+    content: Vec<Logprob>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Logprob {
+    #[serde(default)]
+    token_id: Option<TokenId>,
+    logprob: f32,
+}
+
+/// Tokens `start..end` of the answer were sampled by `version`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Span {
+    pub(super) version: String,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct Usage {
+    prompt_tokens: u32,
+    #[serde(default)]
+    completion_tokens: u32,
+    #[serde(default)]
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Details {
+    #[serde(default)]
+    cached_tokens: Option<u32>,
+}
+
+/// What one event says, checked.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct News {
+    pub(super) ids: Vec<TokenId>,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) finish: Option<FinishReason>,
+    pub(super) versions: Option<Vec<Span>>,
+    pub(super) usage: Option<EngineUsage>,
+}
+
+/// Reads one event. The error says what contradicts itself; nothing is repaired.
+pub(super) fn news(event: Value) -> Result<News, String> {
+    let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
+    if let Some(error) = chunk.error {
+        return Err(error["message"]
+            .as_str()
+            .map_or_else(|| error.to_string(), str::to_owned));
+    }
+    let mut news = News {
+        usage: chunk.usage.map(|usage| EngineUsage {
+            prompt: usage.prompt_tokens,
+            cached: usage
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens)
+                .unwrap_or(0),
+            completion: usage.completion_tokens,
+        }),
+        ..News::default()
+    };
+    let Some(choice) = chunk.choices.into_iter().next() else {
+        return Ok(news);
+    };
+    news.ids = choice.token_ids.unwrap_or_default();
+    let logprobs = choice.logprobs.map_or_else(Vec::new, |logprobs| logprobs.content);
+    if logprobs.len() != news.ids.len() {
+        return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()));
+    }
+    for (logprob, id) in logprobs.iter().zip(&news.ids) {
+        if logprob.token_id.is_some_and(|named| named != *id) {
+            return Err(format!("token {id} comes with the log-prob of {:?}", logprob.token_id));
+        }
+    }
+    news.logprobs = logprobs.into_iter().map(|logprob| logprob.logprob).collect();
+    news.versions = choice.weight_versions;
+    news.finish = match choice.finish_reason.as_deref() {
+        None => None,
+        Some("stop") => Some(FinishReason::Stop),
+        Some("length") => Some(FinishReason::Length),
+        Some("abort") => Some(FinishReason::Abort),
+        Some(other) => return Err(format!("finish reason `{other}`")),
+    };
+    Ok(news)
+}
