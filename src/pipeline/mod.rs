@@ -1,4 +1,5 @@
-//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone.
+//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone, and
+//! the proxy alone.
 //!
 //! The only module that knows all the others. It holds no arithmetic of its own, and talks to people
 //! through `PipelineEvent`s alone.
@@ -15,6 +16,7 @@ mod online;
 mod order;
 mod run;
 mod sampled;
+mod serve;
 mod stack;
 mod tasks;
 mod updating;
@@ -27,5 +29,6 @@ pub use offline::{OfflineJob, train_from_shards};
 pub use online::{OnlineJob, train_online};
 pub use order::TaskOrder;
 pub use run::{RunEnd, run_directory};
+pub use serve::{ServeJob, Served, replay_session, serve_proxy};
 pub use stack::StackOptions;
 pub use tasks::{TaskEntry, TaskSet};

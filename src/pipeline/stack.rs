@@ -61,7 +61,7 @@ pub(super) struct Stack {
 }
 
 /// Engines by what they take new weights from.
-enum Serving {
+pub(super) enum Serving {
     Embedded(Arc<EmbeddedEngine>),
     /// Its answers are recorded: weights are nothing to it.
     Replay,
@@ -181,7 +181,7 @@ impl Stack {
     }
 }
 
-fn start_engine(
+pub(super) fn start_engine(
     config: &RunConfig,
     weights: &Weights,
     version: PolicyVersion,
@@ -223,7 +223,7 @@ fn start_engine(
     }
 }
 
-fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
+pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
     match config.engine.tool_parser.as_str() {
         "auto" => Ok(prompt.detected_tool_format()),
         name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {
