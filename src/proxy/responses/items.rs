@@ -97,12 +97,11 @@ fn call(mut item: Map<String, Value>, at: &str) -> Result<ToolCall, ApiError> {
 fn thinking(item: &Map<String, Value>) -> String {
     ["summary", "content"]
         .iter()
-        .filter_map(|&key| {
+        .find_map(|&key| {
             let parts = item.get(key)?.as_array()?;
             let text: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
             Some(text).filter(|text| !text.is_empty())
         })
-        .next()
         .unwrap_or_default()
 }
 
