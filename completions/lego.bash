@@ -1155,12 +1155,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__serve__subcmd__proxy)
-            opts="-q -v -h --upstream --listen --capture --tokenizer --print-env --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --upstream --listen --capture --tokenizer --anonymous --admin-token --print-env --replay --background --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --upstream)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1175,6 +1179,18 @@ _lego() {
                     ;;
                 --tokenizer)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --replay)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)

@@ -36,7 +36,7 @@ complete -c lego -n "__fish_lego_needs_command" -s h -l help -d 'Print help (see
 complete -c lego -n "__fish_lego_needs_command" -s V -l version -d 'Print version'
 complete -c lego -n "__fish_lego_needs_command" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_needs_command" -f -a "preflight" -d 'Check whether a run may start'
-complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
 complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
 complete -c lego -n "__fish_lego_needs_command" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_needs_command" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
@@ -95,16 +95,25 @@ complete -c lego -n "__fish_lego_using_subcommand preflight" -s q -l quiet -d 'S
 complete -c lego -n "__fish_lego_using_subcommand preflight" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Engine to send to; can be repeated' -r
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Address to listen on; port 0 picks a free one' -r
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder' -r -F
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with `tokenizer.json` and `tokenizer_config.json`' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Engine to send to; can be repeated (not built yet)' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Address to listen on; port 0 picks a free one (`proxy.listen`)' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder, and the log of every session below its `calls`' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l admin-token -d 'Opens the admin routes; a random one where it is not set' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l replay -d 'Run a recorded session through today\'s parsers and capture, print what changes, and stop' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l anonymous -d 'Give clients that bring no session one of their own, named as their URL names it'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l print-env -d 'Print the variables that point a client at it, and stay in the background'
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l background -d 'Whether this is the process in the background'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l no-progress -d 'Draw no progress bars'
@@ -311,7 +320,7 @@ complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "preflight" -d 'Check whether a run may start'
-complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'

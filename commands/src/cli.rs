@@ -110,7 +110,7 @@ fn run(printer: &Printer, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Prepare(args) => prepare::run(printer, args),
         Command::Preflight(args) => preflight::run(printer, &args),
-        Command::ServeProxy(args) => serve_proxy::run(&args),
+        Command::ServeProxy(args) => serve_proxy::run(printer, args),
         Command::Balance(args) => balance::run(&args),
         Command::Rollout(args) => rollout::run(printer, args),
         Command::Train(args) => train::run(printer, args),

@@ -1,41 +1,82 @@
-//! `lego serve-proxy`: not built yet; its help is.
+//! `lego serve-proxy`.
 
 use std::path::PathBuf;
 
+use lego::config::Override;
+
+use crate::config_args::ConfigArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::{FormatArg, Printer};
+use crate::wiring;
 
 const EXAMPLES: &str = "\
 Examples:
-  eval \"$(lego serve-proxy --upstream http://127.0.0.1:8000 --print-env)\"
-  lego serve-proxy --upstream http://127.0.0.1:8000 --capture shards";
+  lego serve-proxy run.toml --capture shards --anonymous
+  eval \"$(lego serve-proxy run.toml --capture shards --print-env)\"
+  lego serve-proxy run.toml --replay shards/calls/session.jsonl";
 
-/// Serve an OpenAI and Anthropic API in front of an engine and record exact tokens (not built yet)
+/// Serve an OpenAI and Anthropic API in front of the policy and record exact tokens
 ///
-/// The first line on stdout is the address. `lego train` and `lego rollout` start their own proxy.
+/// The first line on stdout is the address. Sessions are opened, listed and finished with the admin token: GET and POST
+/// /sess, GET /sess/NAME/trajectory, POST /sess/NAME/finish {"reward": 1.0}. `lego train` and `lego rollout` start
+/// their own proxy.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeProxyArgs {
-    /// Run config
-    #[arg(value_name = "RUN.TOML")]
-    file: Option<PathBuf>,
-    /// Engine to send to; can be repeated
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Engine to send to; can be repeated (not built yet)
     #[arg(long, value_name = "URL")]
     upstream: Vec<String>,
-    /// Address to listen on; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    listen: String,
-    /// Write finished sessions as shards into this folder
+    /// Address to listen on; port 0 picks a free one (`proxy.listen`)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Write finished sessions as shards into this folder, and the log of every session below its `calls`
     #[arg(long, value_name = "DIR")]
-    capture: Option<PathBuf>,
-    /// Folder with `tokenizer.json` and `tokenizer_config.json`
+    pub(crate) capture: Option<PathBuf>,
+    /// Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
+    /// Give clients that bring no session one of their own, named as their URL names it
+    #[arg(long)]
+    pub(crate) anonymous: bool,
+    /// Opens the admin routes; a random one where it is not set
+    #[arg(long, value_name = "TOKEN", env = "LEGO_ADMIN_TOKEN", hide_env_values = true)]
+    pub(crate) admin_token: Option<String>,
     /// Print the variables that point a client at it, and stay in the background
     #[arg(long)]
-    print_env: bool,
+    pub(crate) print_env: bool,
+    /// Run a recorded session through today's parsers and capture, print what changes, and stop
+    #[arg(long, value_name = "CALLS.JSONL", conflicts_with_all = ["capture", "print_env"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// Whether this is the process in the background
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatArg,
 }
 
-pub(crate) fn run(_: &ServeProxyArgs) -> Result<Exit, Failure> {
-    Err(Failure::not_built("lego serve-proxy").hint("`lego rollout` serves its agents through a proxy of its own"))
+#[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
+pub(crate) fn run(printer: &Printer, args: ServeProxyArgs) -> Result<Exit, Failure> {
+    if !args.upstream.is_empty() {
+        return Err(Failure::not_built("lego serve-proxy --upstream")
+            .hint("run.toml names the engine; `embedded` and `replay` are built"));
+    }
+    let overrides = [
+        args.listen
+            .as_ref()
+            .map(|address| Override::flag("--listen", "proxy.listen", address)),
+        args.tokenizer
+            .as_ref()
+            .map(|folder| Override::flag("--tokenizer", "policy.tokenizer", folder.display())),
+    ];
+    let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
+    if let Some(log) = &args.replay {
+        return wiring::replay(printer, &loaded, log, args.format);
+    }
+    if args.print_env && !args.background {
+        return wiring::serve_in_background(printer);
+    }
+    wiring::serve(printer, loaded, &args)
 }

@@ -1,4 +1,5 @@
-//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone.
+//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone, and
+//! the proxy alone.
 //!
 //! The only module that knows all the others. It holds no arithmetic of its own, and talks to people
 //! through `PipelineEvent`s alone.
@@ -16,6 +17,7 @@ mod order;
 mod plans;
 mod run;
 mod sampled;
+mod serve;
 mod stack;
 mod tasks;
 mod updating;
@@ -28,5 +30,6 @@ pub use offline::{OfflineJob, train_from_shards};
 pub use online::{OnlineJob, train_online};
 pub use order::TaskOrder;
 pub use run::{RunEnd, run_directory};
+pub use serve::{ServeJob, Served, replay_session, serve_proxy};
 pub use stack::StackOptions;
 pub use tasks::{TaskEntry, TaskSet};

@@ -1,5 +1,6 @@
 //! Online training, synchronous: generate, verify, update, publish, in lockstep.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -217,14 +218,15 @@ impl Online {
             replaced: Vec::new(),
             cursor,
         };
+        let mut taken = BTreeSet::new();
         let mut wanted = config.rollout.groups_per_step as usize;
         let mut extra = config.rollout.max_extra_groups as usize;
         while wanted > 0 {
-            let picked = self.order.take(cursor, wanted);
+            let (picked, after) = self.order.take(cursor, wanted, &mut taken);
             if picked.is_empty() {
                 break;
             }
-            cursor += picked.len() as u64;
+            cursor = after;
             let mut plans = self.plans(config, step, &picked);
             plans.retain(|plan| match known.remove(&plan.episode_id()) {
                 Some(episode) => {

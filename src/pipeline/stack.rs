@@ -62,7 +62,7 @@ pub(super) struct Stack {
 }
 
 /// Engines by what they take new weights from.
-enum Serving {
+pub(super) enum Serving {
     Embedded(Arc<EmbeddedEngine>),
     /// Its answers are recorded: weights are nothing to it.
     Replay,
@@ -191,14 +191,14 @@ impl Stack {
 }
 
 /// The policy's shape, without its weights.
-fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
+pub(super) fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
     let path = config.policy.model.join("config.json");
     let wrong = |reason: String| PipelineError::Config(format!("policy.model: {reason}"));
     let text = fs_err::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
     ModelConfig::from_json(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
 }
 
-async fn start_engine(
+pub(super) async fn start_engine(
     config: &RunConfig,
     weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
     model_window: usize,
@@ -242,7 +242,7 @@ async fn start_engine(
     }
 }
 
-fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
+pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
     match config.engine.tool_parser.as_str() {
         "auto" => Ok(prompt.detected_tool_format()),
         name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {

@@ -63,6 +63,9 @@ pub(super) struct Begin {
     /// The call whose answer this one replaces, if it succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) replaces: Option<u32>,
+    /// Whether the prompt came as it is, without a template.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) raw: bool,
     pub(super) sampling: SamplingParams,
     pub(super) max_tokens: u32,
 }
@@ -79,6 +82,9 @@ pub(super) struct End {
     pub(super) tail: Vec<TokenId>,
     pub(super) finish: FinishReason,
     pub(super) usage: Usage,
+    /// Tokens sampled behind a stop text.
+    #[serde(default)]
+    pub(super) beyond: u32,
     pub(super) answer: Message,
     /// SHA-256 of the answer's JSON.
     pub(super) answer_digest: String,

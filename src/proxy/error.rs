@@ -48,6 +48,15 @@ pub(super) struct ApiError {
     pub(super) retry_after: Option<Duration>,
     /// Whether sending the same again can help.
     pub(super) retryable: bool,
+    /// Set where the prompt is too long.
+    pub(super) overflow: Option<Box<Overflow>>,
+}
+
+/// A prompt and the window that it does not fit, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overflow {
+    pub(super) window: usize,
+    pub(super) prompt: usize,
 }
 
 impl ApiError {
@@ -61,6 +70,7 @@ impl ApiError {
             message,
             retry_after: None,
             retryable: false,
+            overflow: None,
         }
     }
 
@@ -83,6 +93,7 @@ impl ApiError {
         Self {
             code: Some("context_length_exceeded"),
             param: Some("messages".to_owned()),
+            overflow: Some(Box::new(Overflow { window, prompt })),
             ..Self::bad_request(format!(
                 "This model's maximum context length is {window} tokens. However, your messages resulted in {prompt} \
                  tokens. Please reduce the length of the messages."
@@ -105,6 +116,10 @@ impl ApiError {
         }
     }
 
+    pub(super) fn draining() -> Self {
+        Self::unavailable("The proxy is shutting down.", None)
+    }
+
     pub(super) fn not_found(path: &str) -> Self {
         Self {
             code: Some("not_found"),
@@ -121,7 +136,7 @@ impl ApiError {
     }
 
     pub(super) fn encoding(name: &str) -> Self {
-        let message = format!("Content-Encoding `{name}` is not supported yet; send the body as it is.");
+        let message = format!("Content-Encoding `{name}` is not supported; zstd, gzip and deflate are.");
         Self::new(415, "invalid_request_error", message)
     }
 

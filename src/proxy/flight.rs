@@ -32,6 +32,8 @@ pub(super) struct FlightState {
     pub(super) ids: Vec<TokenId>,
     pub(super) logprobs: Vec<f32>,
     pub(super) events: Vec<AnswerEvent>,
+    /// The stop text that ended it.
+    pub(super) stop_text: Option<String>,
     pub(super) preempted: bool,
     pub(super) end: Option<FlightEnd>,
     ended_at: Option<Instant>,

@@ -95,7 +95,7 @@ pub(super) fn reason_of_stop(session: &Session, flight: &Flight) -> ApiError {
 
 /// Writes the call down, then hands the answer out.
 fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Instant) -> Result<FlightEnd, ApiError> {
-    let Prepared { prompt, begin, .. } = prepared;
+    let Prepared { prompt, begin, raw, .. } = prepared;
     let answered = matches!(sampled.finish, FinishReason::Stop | FinishReason::Length);
     let ended = Instant::now();
     let queue_wait_s = sampled
@@ -111,7 +111,7 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     let end = End {
         call: begin.call,
         at: jiff::Timestamp::now(),
-        tail: if answered {
+        tail: if answered && !raw {
             session.proxy.prompt.tail(&sampled.message).to_vec()
         } else {
             Vec::new()
@@ -121,6 +121,7 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
         versions: sampled.versions,
         finish: sampled.finish,
         usage: sampled.usage.into(),
+        beyond: sampled.beyond,
         answer: sampled.message,
         answer_digest,
         parse_errors: sampled.parse_errors,

@@ -1,33 +1,46 @@
 //! One API in front of the policy; tokens are recorded where they are sampled.
 //!
-//! An agent talks OpenAI's Chat Completions here; the engine is spoken to in tokens only. Each dialect has a
-//! folder of its own (`chat`), which reads requests into `ModelRequest` and writes what a `Viewer` sees;
-//! sessions, prompts, generations and capture know no dialect. Nothing here re-tokenises what was sampled.
+//! An agent talks OpenAI's or Anthropic's APIs here; the engine is spoken to in tokens only. Each dialect has
+//! a room of its own (`chat`, `messages`, `responses`, `completions`), which reads requests into
+//! `ModelRequest` and writes what a `Viewer` sees; what they share is in `dialect`. Sessions, prompts,
+//! generations and capture know no dialect. Nothing here re-tokenises what was sampled.
 
+mod admin;
+mod body;
 mod call_log;
 mod chat;
+mod completions;
+mod dialect;
+mod endpoint;
 mod error;
 mod flight;
 mod generate;
+mod messages;
 mod metrics;
 mod options;
 mod prepare;
 mod recording;
 mod recover;
+mod replay;
+mod responses;
 mod sample;
 mod server;
 mod session;
+mod stop_text;
 #[cfg(test)]
 mod tests;
 mod turns;
 
+pub use admin::{Admin, FinishedSession, OnFinish};
 pub use error::ProxyError;
 pub use options::{ProxyOptions, SamplingPolicy, SessionCapture, SessionOptions, SessionTicket};
 pub use recover::{RecoveredSession, recover};
+pub use replay::{Replay, ReplayChange, replay};
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use error::ApiError;
 use metrics::Metrics;
@@ -46,6 +59,8 @@ struct Inner {
     options: Arc<ProxyOptions>,
     sessions: RwLock<Sessions>,
     metrics: Metrics,
+    /// Whether no more calls are taken.
+    draining: AtomicBool,
 }
 
 #[derive(Default)]
@@ -63,6 +78,7 @@ impl Proxy {
             options: Arc::new(options),
             sessions: RwLock::default(),
             metrics: Metrics::default(),
+            draining: AtomicBool::new(false),
         }))
     }
 
@@ -73,7 +89,12 @@ impl Proxy {
 
     /// Opens a session. Needs a tokio runtime where it has a call log.
     pub fn open_session(&self, options: SessionOptions) -> Result<SessionTicket, ProxyError> {
-        let session = Session::open(Arc::clone(&self.0.options), options)?;
+        self.open_as(SessionKey::random(), options, false)
+    }
+
+    /// Opens a session under this name. An anonymous one asks nobody for its token.
+    fn open_as(&self, key: SessionKey, options: SessionOptions, anonymous: bool) -> Result<SessionTicket, ProxyError> {
+        let session = Session::open(key, Arc::clone(&self.0.options), options, anonymous)?;
         let base = self.0.options.base_url.trim_end_matches('/');
         let ticket = SessionTicket {
             url: format!("{base}/sess/{}", session.key),
@@ -81,6 +102,11 @@ impl Proxy {
             token: session.token.clone(),
         };
         let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = sessions.by_key.get(&ticket.key.0) {
+            // Two clients began the same anonymous session at once: the first one's is both of theirs.
+            let token = open.token.clone();
+            return Ok(SessionTicket { token, ..ticket });
+        }
         sessions
             .keys_by_token
             .insert(ticket.token.clone(), ticket.key.0.clone());
@@ -115,6 +141,23 @@ impl Proxy {
             .sampling_overrides
             .fetch_add(u64::from(capture.n_sampling_overrides), Ordering::Relaxed);
         Ok(capture)
+    }
+
+    /// Refuses new calls and waits until those that run have ended, at most this long. Sessions stay.
+    pub async fn drain(&self, patience: Duration) {
+        self.0.draining.store(true, Ordering::Release);
+        let sessions: Vec<Arc<Session>> = {
+            let sessions = self.0.sessions.read().unwrap_or_else(PoisonError::into_inner);
+            sessions.by_key.values().cloned().collect()
+        };
+        let idle = async {
+            for session in &sessions {
+                session.idle().await;
+            }
+        };
+        if tokio::time::timeout(patience, idle).await.is_err() {
+            tracing::warn!("calls still run after {patience:?}; they are aborted");
+        }
     }
 
     /// Ends every session's generations; the sessions stay until they are closed.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Admin;
 use crate::config::{BuilderName, CaptureScope};
 use crate::inference::Engine;
 use crate::prompt::{PromptBuilder, ToolFormat};
@@ -41,6 +42,8 @@ pub struct ProxyOptions {
     pub capture: CaptureScope,
     /// How calls become segments.
     pub builder: BuilderName,
+    /// Set where people run the proxy themselves: its admin routes, and sessions for who brings none.
+    pub admin: Option<Admin>,
 }
 
 impl ProxyOptions {
@@ -65,6 +68,7 @@ impl ProxyOptions {
             keep_alive: Duration::from_secs(5),
             capture: CaptureScope::Main,
             builder: BuilderName::Segments,
+            admin: None,
         }
     }
 }

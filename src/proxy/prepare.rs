@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::SamplingPolicy;
 use super::call_log::Begin;
 use super::error::ApiError;
-use super::session::{ModelRequest, Session};
+use super::session::{ModelRequest, RawPrompt, Session};
 use crate::inference::{RequestOrigin, Sampling};
-use crate::prompt::{PromptError, Role, ToolSchemas};
+use crate::prompt::{PromptError, Role, Thinking, ToolSchemas};
 use crate::trajectory::{SamplingParams, TokenId};
 
 /// A request, ready for the engine.
@@ -22,6 +22,12 @@ pub(super) struct Prepared {
     pub(super) calls_allowed: bool,
     /// Of the tools that the request offers.
     pub(super) schemas: ToolSchemas,
+    /// What its beginning may be.
+    pub(super) thinking: Thinking,
+    /// Texts that end it.
+    pub(super) stops: Vec<String>,
+    /// Whether the prompt came as it is, so that nothing of a template follows the answer.
+    pub(super) raw: bool,
 }
 
 /// Finds the request's place and builds its prompt. `call` is its number in the session.
@@ -44,9 +50,15 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
     };
     let continued =
         recorded.and_then(|recorded| recorded.prompt(&proxy.prompt, &request.messages[place.recorded..], tools));
-    let prompt: Arc<[TokenId]> = match continued {
-        Some(prompt) => prompt.into(),
-        None => proxy
+    let raw = request.raw.is_some();
+    let prompt: Arc<[TokenId]> = match (request.raw.take(), continued) {
+        (Some(RawPrompt::Ids(ids)), _) => ids.into(),
+        (Some(RawPrompt::Text(text)), _) => {
+            let tokenizer = proxy.prompt.tokenizer();
+            tokenizer.encode(&text).map_err(|error| refused(&error))?.into()
+        }
+        (None, Some(prompt)) => prompt.into(),
+        (None, None) => proxy
             .prompt
             .first(&request.messages, tools)
             .map_err(|error| refused(&error))?
@@ -93,6 +105,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         new: request.messages.split_off(place.recorded),
         tools: if parent.is_none() { request.tools } else { None },
         digest: request.digest,
+        raw,
         replaces,
         sampling: params,
         max_tokens,
@@ -104,6 +117,9 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         sampling,
         origin,
         calls_allowed: request.calls_allowed,
+        thinking: if raw { Thinking::None } else { proxy.prompt.thinking() },
+        stops: request.stops,
+        raw,
     })
 }
 

@@ -12,6 +12,9 @@ use crate::prompt::{Message, PromptBuilder, Role};
 use crate::trajectory::forest::{ExportOptions, SegmentBuilder, TrainScope};
 use crate::trajectory::{CallForest, CallRecord, ConversationId, NodeId, TokenId};
 
+/// The account of tokens that an engine sampled before it knew of the stop text in front of them.
+const BEHIND_STOP_TEXT: &str = "behind_stop_text";
+
 /// Everything recorded in one session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recording {
@@ -22,6 +25,8 @@ pub(super) struct Recording {
     tool_calls: u32,
     parse_errors: u32,
     preempted: u32,
+    /// Tokens sampled behind stop texts.
+    beyond: u64,
 }
 
 impl Recording {
@@ -45,6 +50,28 @@ impl Recording {
     /// The number of the call that a turn came from.
     pub(super) fn call_of(&self, turn: TurnId) -> u32 {
         self.turns.turn(turn).call
+    }
+
+    /// Everything said up to and with a call's answer; none if it has no answer to build upon.
+    pub(super) fn said_up_to(&self, call: u32) -> Option<Vec<Message>> {
+        let turn = self.turns.of_call(call)?;
+        Some(self.turns.chain(turn).cloned().collect())
+    }
+
+    /// What a logged call's request said, history included, and its tools.
+    pub(super) fn request_of(&self, begin: &Begin) -> Option<(Vec<Message>, Option<Vec<Value>>)> {
+        let (mut messages, tools) = match begin.parent {
+            None => (Vec::new(), begin.tools.clone()),
+            Some(parent) => {
+                let turn = self.turns.of_call(parent)?;
+                (
+                    self.turns.chain(turn).cloned().collect(),
+                    self.turns.conversation_of(turn).tools.clone(),
+                )
+            }
+        };
+        messages.extend_from_slice(&begin.new);
+        Some((messages, tools))
     }
 
     /// The call whose answer an identical request would replace.
@@ -95,6 +122,7 @@ impl Recording {
         })?;
         self.tool_calls += end.answer.tool_calls.len() as u32;
         self.parse_errors += end.parse_errors;
+        self.beyond += u64::from(end.beyond);
         let Some(node) = node else { return Ok(()) };
         self.nodes.push((begin.call, node));
         if !self.forest.node(node).finish_is_an_end() {
@@ -141,11 +169,17 @@ impl Recording {
         audit.num_tool_calls = self.tool_calls;
         audit.num_parse_errors = self.parse_errors;
         audit.num_preempted = self.preempted;
+        let mut ledger = export.ledger;
+        if self.beyond > 0 {
+            ledger.dropped.insert(BEHIND_STOP_TEXT.to_owned(), self.beyond);
+            audit.sampled_tokens += self.beyond;
+            audit.delivered_fraction = (ledger.trained as f64 / audit.sampled_tokens as f64) as f32;
+        }
         let transcript = self.turns.transcript(|conversation| main.contains(&conversation));
         SessionCapture {
             segments: export.segments,
             audit,
-            ledger: export.ledger,
+            ledger,
             messages: serde_json::to_string(&transcript).unwrap_or_default(),
             ..SessionCapture::default()
         }

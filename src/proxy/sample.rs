@@ -13,7 +13,8 @@ use super::flight::Flight;
 use super::generate::{reason_of_stop, stopped};
 use super::prepare::Prepared;
 use super::session::Session;
-use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, GenerationEvent, TokenDelta};
+use super::stop_text::StopText;
+use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta};
 use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer};
 use crate::trajectory::{FinishReason, TokenId, VersionSpan};
 
@@ -30,6 +31,8 @@ pub(super) struct Sampled {
     pub(super) versions: Vec<VersionSpan>,
     pub(super) finish: FinishReason,
     pub(super) usage: EngineUsage,
+    /// Tokens sampled behind a stop text: nobody is shown them, and they belong to no answer.
+    pub(super) beyond: u32,
     pub(super) message: Message,
     pub(super) parse_errors: u32,
     pub(super) admitted: Option<Instant>,
@@ -56,7 +59,9 @@ pub(super) async fn sample(session: &Session, flight: &Flight, prepared: &Prepar
         flight,
         tokenizer: proxy.prompt.tokenizer(),
         decoder: proxy.prompt.tokenizer().decode_stream(),
-        parser: AnswerParser::new(format, proxy.prompt.thinking(), call_id).with_schemas(prepared.schemas.clone()),
+        stops: StopText::new(prepared.stops.clone()),
+        parser: AnswerParser::new(format, prepared.thinking, call_id).with_schemas(prepared.schemas.clone()),
+        beyond: 0,
         ids: Vec::new(),
         logprobs: None,
         versions: Vec::new(),
@@ -90,7 +95,9 @@ struct Progress<'a> {
     flight: &'a Flight,
     tokenizer: &'a Tokenizer,
     decoder: DecodeStream<'a>,
+    stops: StopText,
     parser: AnswerParser,
+    beyond: u32,
     ids: Vec<TokenId>,
     logprobs: Option<Vec<f32>>,
     versions: Vec<VersionSpan>,
@@ -167,12 +174,18 @@ impl Progress<'_> {
                     return Attempt::Lost(silent("sample the next token", patience));
                 }
                 Ok(None) => return Attempt::Lost(lost("its stream ended without a finish")),
-                Ok(Some(GenerationEvent::Tokens(delta))) => {
-                    if let Err(error) = self.take(delta) {
+                Ok(Some(GenerationEvent::Tokens(delta))) => match self.take(delta) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        engine.abort(&id).await;
+                        self.drain(&mut generation, begun).await;
+                        return Attempt::Ended(FinishReason::Stop);
+                    }
+                    Err(error) => {
                         engine.abort(&id).await;
                         return Attempt::Refused(error);
                     }
-                }
+                },
                 Ok(Some(GenerationEvent::Finished(finish))) => {
                     if !self.count(&finish, begun) {
                         let got = self.ids.len() - begun;
@@ -193,15 +206,58 @@ impl Progress<'_> {
         }
     }
 
-    /// Takes sampled tokens in and shows what they mean.
-    fn take(&mut self, delta: TokenDelta) -> Result<(), EngineError> {
-        let TokenDelta { ids, logprobs, version } = delta;
+    /// Waits, behind a stop text, for the engine's confirmation and count.
+    async fn drain(&mut self, generation: &mut Generation, begun: usize) {
+        let rest = async {
+            while let Some(event) = generation.events.recv().await {
+                match event {
+                    GenerationEvent::Tokens(delta) => self.beyond += delta.ids.len() as u32,
+                    GenerationEvent::Finished(finish) => return self.count(&finish, begun),
+                }
+            }
+            false
+        };
+        if !matches!(tokio::time::timeout(ABORT_PATIENCE, rest).await, Ok(true)) {
+            // Its own count is missing or contradicts: what came is what counts.
+            self.usage.completion = self.ids.len() as u32 + self.beyond;
+        }
+    }
+
+    /// Takes sampled tokens in and shows what they mean. True: a stop text has come.
+    fn take(&mut self, delta: TokenDelta) -> Result<bool, EngineError> {
+        let TokenDelta {
+            mut ids,
+            mut logprobs,
+            version,
+        } = delta;
+        if logprobs.as_ref().is_some_and(|new| new.len() != ids.len()) {
+            let found = logprobs.map_or(0, |new| new.len());
+            let message = format!("{found} log-probs for {} tokens", ids.len());
+            return Err(EngineError::Rejected(message));
+        }
+        let mut events = Vec::new();
+        let mut stopped = None;
+        for (at, &id) in ids.iter().enumerate() {
+            // What ends an answer is no text of it.
+            if self.tokenizer.is_stop(id) {
+                continue;
+            }
+            let (text, stop) = self.stops.push(&self.decoder.push(id));
+            events.extend(self.parser.push(&text));
+            if stop.is_some() {
+                stopped = stop.map(|stop| (at + 1, stop));
+                break;
+            }
+        }
+        if let Some((end, _)) = stopped {
+            self.beyond += (ids.len() - end) as u32;
+            ids.truncate(end);
+            if let Some(logprobs) = &mut logprobs {
+                logprobs.truncate(end);
+            }
+        }
         let so_far = self.ids.len();
         match (&mut self.logprobs, logprobs) {
-            (_, Some(new)) if new.len() != ids.len() => {
-                let message = format!("{} log-probs for {} tokens", new.len(), ids.len());
-                return Err(EngineError::Rejected(message));
-            }
             (Some(all), Some(new)) => all.extend(new),
             (all @ None, Some(new)) if so_far == 0 => *all = Some(new),
             (None, None) => {}
@@ -209,13 +265,6 @@ impl Progress<'_> {
                 return Err(EngineError::Rejected(
                     "log-probs came for a part of the tokens only".to_owned(),
                 ));
-            }
-        }
-        let mut events = Vec::new();
-        for &id in &ids {
-            // What ends an answer is no text of it.
-            if !self.tokenizer.is_stop(id) {
-                events.extend(self.parser.push(&self.decoder.push(id)));
             }
         }
         let (start, end) = (so_far as u32, (so_far + ids.len()) as u32);
@@ -230,9 +279,12 @@ impl Progress<'_> {
                 .logprobs
                 .extend(self.logprobs.iter().flat_map(|all| &all[so_far..]));
             state.events.append(&mut events);
+            if let Some((_, stop)) = &stopped {
+                state.stop_text = Some(stop.clone());
+            }
         });
         self.ids.extend(ids);
-        Ok(())
+        Ok(stopped.is_some())
     }
 
     /// Adds the engine's own count; false if it differs from what came.
@@ -241,11 +293,16 @@ impl Progress<'_> {
             (self.usage.prompt, self.usage.cached) = (finish.usage.prompt, finish.usage.cached);
         }
         self.usage.completion += finish.usage.completion;
-        finish.usage.completion as usize == self.ids.len() - begun
+        finish.usage.completion as usize == self.ids.len() - begun + self.beyond as usize
     }
 
     fn finish(mut self, finish: FinishReason, error: Option<ApiError>) -> Sampled {
-        let mut events = self.parser.push(&self.decoder.finish());
+        let mut events = Vec::new();
+        if self.flight.state().stop_text.is_none() {
+            let (text, _) = self.stops.push(&self.decoder.finish());
+            events.extend(self.parser.push(&text));
+            events.extend(self.parser.push(&self.stops.finish()));
+        }
         events.extend(self.parser.finish());
         self.flight.update(|state| state.events.append(&mut events));
         let logprobs = self.logprobs.filter(|all| all.len() == self.ids.len());
@@ -257,6 +314,7 @@ impl Progress<'_> {
             versions: self.versions,
             finish,
             usage: self.usage,
+            beyond: self.beyond,
             admitted: self.admitted,
             error,
         }

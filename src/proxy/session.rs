@@ -15,7 +15,7 @@ use super::flight::{Flight, FlightEnd, Viewer};
 use super::recording::Recording;
 use super::{ProxyError, ProxyOptions, SessionCapture, SessionOptions, generate};
 use crate::prompt::Message;
-use crate::trajectory::{ConversationId, SessionKey};
+use crate::trajectory::{ConversationId, SessionKey, TokenId};
 
 /// Longest wait for running generations to stop when a session closes.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(15);
@@ -33,11 +33,25 @@ pub(super) struct ModelRequest {
     pub(super) temperature: Option<f32>,
     pub(super) top_p: Option<f32>,
     pub(super) top_k: Option<i32>,
+    /// Texts that end the answer.
+    pub(super) stops: Vec<String>,
+    /// A prompt that is no conversation: no template is applied to it.
+    pub(super) raw: Option<RawPrompt>,
+}
+
+/// A prompt as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RawPrompt {
+    Text(String),
+    Ids(Vec<TokenId>),
 }
 
 pub(super) struct Session {
     pub(super) key: SessionKey,
     pub(super) token: String,
+    /// Whether it asks nobody for its token.
+    pub(super) anonymous: bool,
+    pub(super) opened_at: jiff::Timestamp,
     pub(super) options: SessionOptions,
     pub(super) proxy: Arc<ProxyOptions>,
     pub(super) log: Option<Arc<CallLog>>,
@@ -74,7 +88,12 @@ pub(super) struct Counts {
 }
 
 impl Session {
-    pub(super) fn open(proxy: Arc<ProxyOptions>, options: SessionOptions) -> Result<Arc<Self>, ProxyError> {
+    pub(super) fn open(
+        key: SessionKey,
+        proxy: Arc<ProxyOptions>,
+        options: SessionOptions,
+        anonymous: bool,
+    ) -> Result<Arc<Self>, ProxyError> {
         let log = options.call_log.as_deref().map(CallLog::open).transpose()?;
         if let Some(log) = &log {
             log.append(&Line::Session {
@@ -85,8 +104,10 @@ impl Session {
             })?;
         }
         Ok(Arc::new(Self {
-            key: SessionKey::random(),
+            key,
             token: SessionKey::random().0,
+            anonymous,
+            opened_at: jiff::Timestamp::now(),
             options,
             proxy,
             log,
@@ -171,6 +192,26 @@ impl Session {
                 source,
             });
         }
+        Ok(self.capture_of(&state))
+    }
+
+    /// What has been recorded so far; the session goes on.
+    pub(super) fn snapshot(&self) -> SessionCapture {
+        self.capture_of(&self.state())
+    }
+
+    /// Calls begun so far.
+    pub(super) fn calls(&self) -> u32 {
+        self.state().calls
+    }
+
+    /// Waits until no generation runs.
+    pub(super) async fn idle(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.running.subscribe().wait_for(|&count| count == 0).await;
+    }
+
+    fn capture_of(&self, state: &SessionState) -> SessionCapture {
         let mut capture = state.recording.capture(self.proxy.capture, self.proxy.builder);
         capture.model_seconds = state.model_seconds;
         capture.queue_wait_seconds = state.queue_wait_seconds;
@@ -179,7 +220,7 @@ impl Session {
         capture.n_engine_errors = self.counts.engine_errors.load(Ordering::Relaxed);
         capture.context_overflow = self.counts.context_overflow.load(Ordering::Relaxed);
         capture.turn_cap_reached = self.counts.turn_cap_reached.load(Ordering::Relaxed);
-        Ok(capture)
+        capture
     }
 
     /// Writes a line where this session has a log. A failure is remembered and makes the capture fail.

@@ -175,12 +175,16 @@ impl Turns {
     /// The last turn of these conversations, and everything said up to it.
     pub(super) fn transcript(&self, main: impl Fn(ConversationId) -> bool) -> Vec<&Message> {
         let last = self.all.iter().rposition(|turn| main(turn.conversation)).map(TurnId);
-        let mut chain: Vec<TurnId> = std::iter::successors(last, |&id| self.turn(id).parent).collect();
+        last.into_iter().flat_map(|last| self.chain(last)).collect()
+    }
+
+    /// Everything said up to and with this turn's answer.
+    pub(super) fn chain(&self, last: TurnId) -> impl Iterator<Item = &Message> {
+        let mut chain: Vec<TurnId> = std::iter::successors(Some(last), |&id| self.turn(id).parent).collect();
         chain.reverse();
         chain
-            .iter()
-            .flat_map(|&id| self.turn(id).new.iter().chain([&self.turn(id).answer]))
-            .collect()
+            .into_iter()
+            .flat_map(|id| self.turn(id).new.iter().chain([&self.turn(id).answer]))
     }
 }
 

@@ -10,6 +10,8 @@ use super::{python, root, succeeds};
 fn three_libraries_read_the_shards_as_they_stand() {
     let folder = tempfile::tempdir().unwrap();
     let shards = folder.path().join("rollouts");
+    let ids = folder.path().join("ids.txt");
+    std::fs::write(&ids, "train-00000\ntrain-00001\ntrain-00002\n").unwrap();
     let output = succeeds(
         Command::new(env!("CARGO_BIN_EXE_lego"))
             .arg("rollout")
@@ -17,7 +19,8 @@ fn three_libraries_read_the_shards_as_they_stand() {
             .arg("-o")
             .arg(&shards)
             .args(["--format", "json"])
-            .args(["--set", "rollout.groups_per_step=3"])
+            .arg("--tasks")
+            .arg(&ids)
             .args(["--set", "rollout.group_size=4"])
             .args(["--set", &format!("run.dir={}", folder.path().join("runs").display())]),
     );

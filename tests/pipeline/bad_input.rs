@@ -1,6 +1,6 @@
 //! Input that cannot be used: each a clear error with its exit code.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{lego, quickstart, succeeded};
 
@@ -22,22 +22,35 @@ fn shards_that_cannot_be_read() {
     let runs = tempfile::tempdir().unwrap();
     let shards = runs.path().join("shards");
     let toml = quickstart();
-    let arguments = ["rollout", toml.to_str().unwrap(), "-o", shards.to_str().unwrap()];
-    succeeded(&lego(&arguments, runs.path(), &[]));
-    let shard = std::fs::read_dir(&shards)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "parquet"))
-        .unwrap();
+    let ids = runs.path().join("ids.txt");
+    std::fs::write(&ids, "train-00000\n").unwrap();
+    let (ids, out) = (ids.to_str().unwrap(), shards.to_str().unwrap());
+    let arguments = [
+        "rollout",
+        toml.to_str().unwrap(),
+        "-o",
+        out,
+        "--tasks",
+        ids,
+        "--print",
+        "paths",
+    ];
+    let output = lego(&arguments, runs.path(), &[]);
+    succeeded(&output);
+    let shard = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
     let whole = std::fs::read(&shard).unwrap();
-    let cut = shards.join("cut.parquet");
+    let cut = shard.with_file_name("cut.parquet");
+    let place = cut
+        .display()
+        .to_string()
+        .replace(&runs.path().display().to_string(), "[RUNS]");
     std::fs::remove_file(&shard).unwrap();
     for length in [0, 3, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&cut, &whole[..length]).unwrap();
         let (code, said) = trained_on(&shards, runs.path());
         assert_eq!(code, Some(2), "{said}");
         assert!(
-            said.starts_with("error: [RUNS]/shards/cut.parquet: not a readable rollout shard: "),
+            said.starts_with(&format!("error: {place}: not a readable rollout shard: ")),
             "{said}"
         );
         assert!(said.contains("hint: move the file away"), "{said}");
@@ -47,10 +60,7 @@ fn shards_that_cannot_be_read() {
     bent[whole.len() / 3] ^= 0x55;
     std::fs::write(&cut, &bent).unwrap();
     let (code, said) = trained_on(&shards, runs.path());
-    assert!(
-        code == Some(2) && said.contains("[RUNS]/shards/cut.parquet"),
-        "{code:?} {said}"
-    );
+    assert!(code == Some(2) && said.contains(&place), "{code:?} {said}");
 
     let (code, said) = trained_on(&runs.path().join("nowhere"), runs.path());
     assert_eq!(code, Some(2));

@@ -46,9 +46,9 @@ fn history(run: &Path) -> BTreeMap<String, u64> {
     view.consumed().map(|(id, update)| (id.to_string(), update)).collect()
 }
 
-fn weights(run: &Path) -> String {
+fn weights(run: &Path) -> Vec<u8> {
     let bytes = std::fs::read(run.join("checkpoints/latest/model.safetensors")).unwrap();
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes).to_vec()
 }
 
 /// A number that differs from run to run; printed where a test fails.

@@ -2,10 +2,12 @@
 
 mod failures;
 mod rollout;
+mod serve;
 mod train;
 mod watch;
 
 pub(crate) use rollout::{reap, rollout};
+pub(crate) use serve::{replay, serve, serve_in_background};
 pub(crate) use train::train;
 
 use std::future::Future;

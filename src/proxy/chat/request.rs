@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ApiError, ModelRequest, Presentation};
 use crate::prompt::{Message, Role, ToolCall};
+use crate::proxy::dialect::fields::{self, expected, flag};
 use crate::proxy::generate::hex;
 
 /// A request, read.
@@ -15,46 +16,23 @@ pub(super) struct ChatRequest {
 }
 
 pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, ApiError> {
-    let mut fields: Map<String, Value> = match serde_json::from_slice(body) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(other) => {
-            return Err(ApiError::bad_request(format!(
-                "expected a JSON object, found {}",
-                kind(&other)
-            )));
-        }
-        Err(error) => return Err(ApiError::bad_request(format!("the body is not valid JSON: {error}"))),
-    };
+    let mut fields = fields::object(body)?;
     if let Some(n) = fields.get("n").filter(|n| !n.is_null())
         && n.as_u64() != Some(1)
     {
         return Err(ApiError::field("n", &format!("only 1 is supported, found {n}")));
     }
-    let messages = match fields.remove("messages") {
-        Some(Value::Array(list)) if !list.is_empty() => list,
-        Some(Value::Array(_)) => return Err(ApiError::field("messages", "expected at least one message")),
-        Some(other) => return Err(expected("messages", "a list of messages", &other)),
-        None => return Err(ApiError::field("messages", "is missing")),
-    };
+    let messages = fields::messages(&mut fields)?;
     let messages = messages
         .into_iter()
         .enumerate()
         .map(|(index, value)| message(value, &format!("messages[{index}]")))
         .collect::<Result<_, _>>()?;
-    let tools = match fields.remove("tools") {
-        None | Some(Value::Null) => None,
-        Some(Value::Array(tools)) => Some(tools).filter(|tools| !tools.is_empty()),
-        Some(other) => return Err(expected("tools", "a list of tools", &other)),
-    };
-    let max_tokens = match number(&fields, "max_completion_tokens", Value::as_u64, "a whole number")? {
+    let tools = fields::list(&mut fields, "tools", "a list of tools")?.filter(|tools| !tools.is_empty());
+    let max_tokens = match fields::limit(&fields, "max_completion_tokens")? {
         Some(limit) => Some(limit),
-        None => number(&fields, "max_tokens", Value::as_u64, "a whole number")?,
+        None => fields::limit(&fields, "max_tokens")?,
     };
-    if max_tokens == Some(0) {
-        return Err(ApiError::field("max_tokens", "expected at least 1"));
-    }
-    let as_f32 =
-        |key: &str| Ok::<_, ApiError>(number(&fields, key, Value::as_f64, "a number")?.map(|value| value as f32));
     let include_usage = fields
         .get("stream_options")
         .is_some_and(|options| options["include_usage"] == true);
@@ -64,17 +42,15 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
             messages,
             calls_allowed: tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none"),
             tools,
-            max_tokens: max_tokens.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)),
-            temperature: as_f32("temperature")?,
-            top_p: as_f32("top_p")?,
-            top_k: number(&fields, "top_k", Value::as_i64, "a whole number")?.map(|value| value as i32),
+            max_tokens,
+            temperature: fields::float(&fields, "temperature")?,
+            top_p: fields::float(&fields, "top_p")?,
+            top_k: fields::whole(&fields, "top_k")?,
+            stops: fields::stops(&fields, "stop")?,
+            raw: None,
         },
         presentation: Presentation {
-            model: fields
-                .get("model")
-                .and_then(Value::as_str)
-                .unwrap_or(default_model)
-                .to_owned(),
+            model: fields::model(&fields, default_model),
             stream: flag(&fields, "stream")?,
             include_usage,
             logprobs: flag(&fields, "logprobs")?,
@@ -192,39 +168,4 @@ fn function(id: Option<String>, value: Value, at: &str) -> Result<ToolCall, ApiE
         Some(object) => object,
     };
     Ok(ToolCall::new(id, name, arguments))
-}
-
-fn flag(fields: &Map<String, Value>, key: &str) -> Result<bool, ApiError> {
-    match fields.get(key) {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(value)) => Ok(*value),
-        Some(other) => Err(expected(key, "true or false", other)),
-    }
-}
-
-fn number<T>(
-    fields: &Map<String, Value>,
-    key: &str,
-    read: fn(&Value) -> Option<T>,
-    what: &str,
-) -> Result<Option<T>, ApiError> {
-    match fields.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => read(value).map(Some).ok_or_else(|| expected(key, what, value)),
-    }
-}
-
-fn expected(at: &str, what: &str, found: &Value) -> ApiError {
-    ApiError::field(at, &format!("expected {what}, found {}", kind(found)))
-}
-
-fn kind(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::String(_) => "a string".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-    }
 }

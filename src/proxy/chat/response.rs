@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::Presentation;
 use crate::inference::EngineUsage;
-use crate::prompt::{AnswerEvent, Message, ParsedCall, Tokenizer};
-use crate::proxy::flight::FlightState;
+use crate::prompt::{AnswerEvent, ParsedCall, Tokenizer};
+use crate::proxy::dialect::{Answered, answer_id};
 use crate::trajectory::{FinishReason, SessionKey, TokenId};
 
 /// What every object of one answer repeats.
@@ -18,8 +18,7 @@ pub(super) struct Envelope {
 
 impl Envelope {
     pub(super) fn new(session: &SessionKey, call: u32, presentation: Presentation) -> Self {
-        // The session's key is a secret of that session; eight digits of it name the call well enough.
-        let id = format!("chatcmpl-{}-{call}", session.0.get(..8).unwrap_or_default());
+        let id = answer_id("chatcmpl-", session, call);
         Self {
             id,
             created: Timestamp::now().as_second(),
@@ -29,14 +28,13 @@ impl Envelope {
 }
 
 /// A whole answer.
-pub(super) fn completion(
-    envelope: &Envelope,
-    tokenizer: &Tokenizer,
-    state: &FlightState,
-    finish: FinishReason,
-    message: &Message,
-    usage: EngineUsage,
-) -> Value {
+pub(super) fn completion(envelope: &Envelope, tokenizer: &Tokenizer, answered: &Answered<'_>) -> Value {
+    let Answered {
+        state,
+        finish,
+        message,
+        usage,
+    } = *answered;
     let calls: Vec<Value> = state
         .events
         .iter()

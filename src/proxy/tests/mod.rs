@@ -1,6 +1,11 @@
+mod admin;
 mod capture;
 mod engine;
+mod fuzz;
+mod messages;
 mod refusals;
+mod replayed;
+mod responses;
 mod retries;
 mod streams;
 

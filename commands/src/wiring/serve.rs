@@ -1,0 +1,165 @@
+//! `lego serve-proxy` over the pipeline.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use lego::config::Loaded;
+use lego::pipeline::{PipelineError, ServeJob, Served, replay_session, serve_proxy};
+use lego::trajectory::SessionKey;
+
+use super::until_stopped;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{FormatArg, Printer, table};
+use crate::serve_proxy::ServeProxyArgs;
+
+/// Ends what the process in the background prints.
+const READY: &str = "# ready";
+
+/// Serves until it is told to stop.
+pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) -> Result<Exit, Failure> {
+    let admin_token = args.admin_token.clone().unwrap_or_else(|| SessionKey::random().0);
+    let shown_token = args.admin_token.is_none().then(|| admin_token.clone());
+    let in_background = args.background;
+    let ended = until_stopped(|stop| {
+        let job = ServeJob {
+            config: loaded.config,
+            capture: args.capture.clone(),
+            anonymous: args.anonymous,
+            admin_token: admin_token.clone(),
+            open_session: in_background,
+            stop: stop.finish,
+        };
+        serve_proxy(job, |served| {
+            let text = if in_background {
+                environment(served, &admin_token)
+            } else {
+                format!("{}\n", served.url)
+            };
+            let told = printer.text(&text).map_err(|_| closed_pipe());
+            if let (false, Some(token)) = (in_background, &shown_token) {
+                printer.note(format_args!("admin token: {token}"));
+            }
+            told
+        })
+    })?;
+    let Some(result) = ended else {
+        printer.note(format_args!("stopped at once; finished calls are in the call logs"));
+        return Ok(Exit::Interrupted);
+    };
+    let shards = result?;
+    if !in_background {
+        for path in &shards {
+            printer.note(format_args!("{}", path.display()));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn closed_pipe() -> PipelineError {
+    PipelineError::Io(std::io::ErrorKind::BrokenPipe.into())
+}
+
+/// The variables that point clients at it.
+fn environment(served: &Served, admin_token: &str) -> String {
+    let mut text = String::new();
+    let mut export = |name: &str, value: &str| {
+        // Nothing of it holds a quote: addresses, hexadecimal, and names that are checked here.
+        let value = value.replace('\'', "");
+        let _ = writeln!(text, "export {name}='{value}'");
+    };
+    export("LEGO_PROXY_URL", &served.url);
+    export("LEGO_PROXY_PID", &std::process::id().to_string());
+    export("LEGO_ADMIN_TOKEN", admin_token);
+    if let Some(session) = &served.session {
+        export("LEGO_SESSION", &session.key.0);
+        export("OPENAI_BASE_URL", &format!("{}/v1", session.url));
+        export("OPENAI_API_KEY", &session.token);
+        export("ANTHROPIC_BASE_URL", &session.url);
+        export("ANTHROPIC_AUTH_TOKEN", &session.token);
+        export("ANTHROPIC_MODEL", &served.model);
+    }
+    text + READY + "\n"
+}
+
+/// Starts the same command in the background, prints what it says until it is ready, and leaves it alone.
+pub(crate) fn serve_in_background(printer: &Printer) -> Result<Exit, Failure> {
+    use std::os::unix::process::CommandExt as _;
+    let failed = |error: std::io::Error| Failure::unavailable("cannot start the proxy in the background").source(error);
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--background")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // A terminal's Ctrl-C is not meant for it.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let mut text = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.map_err(failed)?;
+            if line == READY {
+                printer.text(&text)?;
+                return Ok(Exit::Ok);
+            }
+            text += &line;
+            text.push('\n');
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    Err(Failure::unavailable(format!(
+        "the proxy ended before it listened: {status}"
+    )))
+}
+
+/// Runs a recorded session again and prints what changes.
+pub(crate) fn replay(printer: &Printer, loaded: &Loaded, log: &Path, format: FormatArg) -> Result<Exit, Failure> {
+    let replay = replay_session(&loaded.config, log)?;
+    printer.rows(format.format, &replay.changes, |changes| {
+        table(
+            &["CALL", "WHAT", "RECORDED", "TODAY"],
+            &[0],
+            changes.iter().map(|change| {
+                vec![
+                    change.call.to_string(),
+                    change.what.to_owned(),
+                    shortened(&change.recorded),
+                    shortened(&change.today),
+                ]
+            }),
+        )
+    })?;
+    let trained = |capture: &lego::proxy::SessionCapture| -> usize {
+        capture
+            .segments
+            .iter()
+            .map(lego::trajectory::Segment::trained_tokens)
+            .sum()
+    };
+    printer.note(format_args!(
+        "{} calls · {} changes · segments {} → {} · trained tokens {} → {}",
+        replay.calls,
+        replay.changes.len(),
+        replay.recorded.segments.len(),
+        replay.today.segments.len(),
+        trained(&replay.recorded),
+        trained(&replay.today),
+    ));
+    Ok(if replay.changes.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Negative
+    })
+}
+
+fn shortened(text: &str) -> String {
+    let mut line: String = text.chars().take(60).collect::<String>().replace('\n', "⏎");
+    if text.chars().nth(60).is_some() {
+        line.push('…');
+    }
+    line
+}

@@ -1,0 +1,314 @@
+//! `lego serve-proxy`: the proxy alone in front of an engine; finished sessions become shards.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lego_policy::Weights;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::PipelineError;
+use super::blocking::blocking;
+use super::run::tokenizer_dir;
+use super::stack::{shape, start_engine, tool_format};
+use crate::config::{RunConfig, UnparsedToolCall};
+use crate::prompt::PromptBuilder;
+use crate::proxy::{
+    Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionOptions, SessionTicket, replay,
+};
+use crate::rollout::episode_id;
+use crate::shard::{ShardMeta, ShardWriter, WriterOptions};
+use crate::trajectory::{Episode, GroupId, Outcome, PolicyVersion, SamplingParams, Timings, TrialId};
+
+/// Time for running calls to end once a stop was asked for.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Time between looks at whether a shard is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A proxy to serve.
+pub struct ServeJob {
+    /// The configuration.
+    pub config: RunConfig,
+    /// Folder for shards of finished sessions and, below `calls`, the log of every session.
+    pub capture: Option<PathBuf>,
+    /// Whether clients that bring no session are given one.
+    pub anonymous: bool,
+    /// Opens the admin routes.
+    pub admin_token: String,
+    /// Whether a session is opened at once, for who wants its variables.
+    pub open_session: bool,
+    /// Fires when it should end.
+    pub stop: CancellationToken,
+}
+
+/// A proxy that listens.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// Such as `http://127.0.0.1:41873`.
+    pub url: String,
+    /// Served model name.
+    pub model: String,
+    /// The session that was opened at once.
+    pub session: Option<SessionTicket>,
+}
+
+/// Serves until the stop; `listening` is called once clients can come. Calls that run at the stop may end.
+/// Returns the shards that were written.
+pub async fn serve_proxy(
+    job: ServeJob,
+    listening: impl FnOnce(&Served) -> Result<(), PipelineError>,
+) -> Result<Vec<PathBuf>, PipelineError> {
+    let config = &job.config;
+    let model_dir = config.policy.model.clone();
+    let shape = shape(config)?;
+    let model_window = shape.max_position_embeddings;
+    let prompt = Arc::new(PromptBuilder::load(
+        &tokenizer_dir(config),
+        config.policy.chat_template.as_deref(),
+    )?);
+    let weights = move || Ok(Weights::load(&model_dir)?);
+    let (engine, _serving, window) =
+        start_engine(config, weights, model_window, PolicyVersion::default(), &prompt).await?;
+    let window = config
+        .policy
+        .max_model_len
+        .map_or(window.min(model_window), |own| window.min(own as usize));
+    let listener = TcpListener::bind(&config.proxy.listen)
+        .await
+        .map_err(|source| PipelineError::Listen {
+            address: config.proxy.listen.clone(),
+            source,
+        })?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let model = match config.engine.served_model.as_str() {
+        "" => "policy".to_owned(),
+        name => name.to_owned(),
+    };
+    let format = tool_format(config, &prompt)?;
+    let sampling = SamplingParams {
+        temperature: config.rollout.temperature,
+        top_p: config.rollout.top_p,
+        top_k: config.rollout.top_k,
+    };
+    let shards = match &job.capture {
+        Some(folder) => Some(Arc::new(Shards::create(
+            folder,
+            config,
+            ShardMeta {
+                run_id: match config.run.name.as_str() {
+                    "" => "serve-proxy".to_owned(),
+                    name => name.to_owned(),
+                },
+                producer: concat!("lego ", env!("CARGO_PKG_VERSION")).to_owned(),
+                tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
+                template_sha256: prompt.template().sha256().to_owned(),
+                vocab_size: shape.vocab_size as u32,
+            },
+            Labels {
+                model: model.clone(),
+                tool_parser: format.map_or_else(String::new, |format| format.name().to_owned()),
+                sampling,
+            },
+        )?)),
+        None => None,
+    };
+    let keep = shards.clone();
+    let on_finish: OnFinish = Arc::new(move |finished| match &keep {
+        Some(shards) => shards.take(finished).map_err(|error| error.to_string()),
+        None => Ok(()),
+    });
+    let call_logs = job.capture.as_ref().map(|folder| folder.join("calls"));
+    let proxy = Proxy::new(ProxyOptions {
+        tool_format: format,
+        window,
+        max_tokens: config.rollout.max_tokens,
+        sampling,
+        retry_grace: config.proxy.retry_grace.0,
+        capture: config.capture.train,
+        builder: config.capture.builder,
+        admin: Some(Admin {
+            token: job.admin_token.clone(),
+            on_finish,
+            call_logs: call_logs.clone(),
+            anonymous: job.anonymous,
+            turn_cap: config.proxy.turn_cap,
+        }),
+        ..ProxyOptions::new(engine, prompt, &model, &url)
+    });
+    let session = job
+        .open_session
+        .then(|| proxy.open_session(first_session(config, call_logs.as_deref())));
+    let session = session
+        .transpose()
+        .map_err(|error| PipelineError::Config(error.to_string()))?;
+    let ended = CancellationToken::new();
+    let (served, stopped) = (proxy.clone(), ended.clone());
+    let mut server = tokio::spawn(async move { served.serve(listener, stopped.cancelled_owned()).await });
+    listening(&Served { url, model, session })?;
+    loop {
+        tokio::select! {
+            () = job.stop.cancelled() => break,
+            ended = &mut server => {
+                ended.map_err(|error| PipelineError::Worker(error.to_string()))??;
+                return flushed(shards).await;
+            }
+            () = tokio::time::sleep(LOOK) => {
+                if let Some(shards) = shards.clone() {
+                    blocking(move || shards.flush_due()).await??;
+                }
+            }
+        }
+    }
+    proxy.drain(DRAIN).await;
+    ended.cancel();
+    server
+        .await
+        .map_err(|error| PipelineError::Worker(error.to_string()))??;
+    flushed(shards).await
+}
+
+/// Runs a recorded session through the configured policy's template and parsers, and today's capture.
+pub fn replay_session(config: &RunConfig, log: &Path) -> Result<Replay, PipelineError> {
+    let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
+    let format = tool_format(config, &prompt)?;
+    let (scope, builder) = (config.capture.train, config.capture.builder);
+    replay(log, &prompt, format, scope, builder).map_err(|error| PipelineError::Config(error.to_string()))
+}
+
+async fn flushed(shards: Option<Arc<Shards>>) -> Result<Vec<PathBuf>, PipelineError> {
+    match shards {
+        Some(shards) => blocking(move || shards.finish()).await?,
+        None => Ok(Vec::new()),
+    }
+}
+
+fn first_session(config: &RunConfig, call_logs: Option<&Path>) -> SessionOptions {
+    SessionOptions {
+        task_id: "session".to_owned(),
+        turn_cap: config.proxy.turn_cap,
+        call_log: call_logs.map(|folder| folder.join("session.jsonl")),
+        ..SessionOptions::default()
+    }
+}
+
+/// What every episode of this server says of who produced it.
+struct Labels {
+    model: String,
+    tool_parser: String,
+    sampling: SamplingParams,
+}
+
+/// Shards that are being written.
+struct Shards {
+    writer: Mutex<(ShardWriter, Vec<PathBuf>)>,
+    labels: Labels,
+    run_id: String,
+    unparsed_zeroes_reward: bool,
+}
+
+impl Shards {
+    fn create(folder: &Path, config: &RunConfig, meta: ShardMeta, labels: Labels) -> Result<Self, PipelineError> {
+        fs_err::create_dir_all(folder)?;
+        let run_id = meta.run_id.clone();
+        let options = WriterOptions {
+            flush_after: config.rollout.flush.0,
+            ..WriterOptions::default()
+        };
+        let name = format!("proxy{}", std::process::id());
+        let writer = ShardWriter::new(folder, &name, meta, options)?;
+        Ok(Self {
+            writer: Mutex::new((writer, Vec::new())),
+            labels,
+            run_id,
+            unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut ShardWriter, &mut Vec<PathBuf>) -> T) -> T {
+        let mut open = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let (writer, written) = &mut *open;
+        work(writer, written)
+    }
+
+    fn take(&self, finished: FinishedSession) -> Result<(), PipelineError> {
+        let episode = self.episode(finished);
+        self.with(|writer, written| {
+            written.extend(writer.push(&episode)?);
+            Ok(())
+        })
+    }
+
+    fn flush_due(&self) -> Result<(), PipelineError> {
+        self.with(|writer, written| {
+            written.extend(writer.flush_due()?);
+            Ok(())
+        })
+    }
+
+    fn finish(&self) -> Result<Vec<PathBuf>, PipelineError> {
+        self.with(|writer, written| {
+            written.extend(writer.flush()?);
+            Ok(std::mem::take(written))
+        })
+    }
+
+    fn episode(&self, finished: FinishedSession) -> Episode {
+        let FinishedSession {
+            key,
+            options,
+            opened_at,
+            reward,
+            capture,
+        } = finished;
+        let total_s = jiff::Timestamp::now().duration_since(opened_at).as_secs_f32();
+        let outcome = if capture.context_overflow {
+            Outcome::Overlong
+        } else if capture.turn_cap_reached {
+            Outcome::MaxTurnsReached
+        } else {
+            Outcome::Completed
+        };
+        let zeroed = self.unparsed_zeroes_reward && capture.audit.num_parse_errors > 0;
+        let mut gaps = capture.tool_gaps.clone();
+        gaps.sort_by(f32::total_cmp);
+        Episode {
+            run_id: self.run_id.clone(),
+            step: 0,
+            group_id: GroupId(format!("{}@0", options.task_id)),
+            // Who finishes a task twice has two episodes: the session's name keeps them apart.
+            episode_id: format!("{}#{key}", episode_id(&options.task_id, 0, options.episode_index)).into(),
+            trial_id: TrialId::fresh(),
+            trial_name: format!("{}__{key}", options.task_id),
+            data_source: "serve-proxy".to_owned(),
+            attempt: 0,
+            agent: "external".to_owned(),
+            agent_version: String::new(),
+            model: self.labels.model.clone(),
+            tool_parser: self.labels.tool_parser.clone(),
+            endpoint: "proxy".to_owned(),
+            drop_reason: reward.is_none().then(|| "no_reward".to_owned()),
+            reward: reward.map(|reward| if zeroed { 0.0 } else { reward }),
+            rewards: BTreeMap::new(),
+            sampling: options.sampling.unwrap_or(self.labels.sampling),
+            task_id: options.task_id,
+            outcome,
+            segments: capture.segments,
+            audit: capture.audit,
+            hack_flags: Vec::new(),
+            started_at: opened_at,
+            timings: Timings {
+                agent_s: total_s,
+                model_s: capture.model_seconds,
+                tool_s: gaps.iter().sum(),
+                total_s,
+                tool_gap_p90_s: gaps.get(gaps.len() * 9 / 10).copied().unwrap_or_default(),
+                queue_wait_s: capture.queue_wait_seconds,
+                ..Timings::default()
+            },
+            messages: capture.messages,
+        }
+    }
+}

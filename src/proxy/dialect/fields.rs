@@ -1,0 +1,124 @@
+//! Reads fields of a request's JSON. Unknown fields are ignored; wrong ones are named.
+
+use serde_json::{Map, Value};
+
+use crate::proxy::error::ApiError;
+
+/// The object that a body is.
+pub(in crate::proxy) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(other) => Err(ApiError::bad_request(format!(
+            "expected a JSON object, found {}",
+            kind(&other)
+        ))),
+        Err(error) => Err(ApiError::bad_request(format!("the body is not valid JSON: {error}"))),
+    }
+}
+
+/// A flag that is false where it is absent.
+pub(in crate::proxy) fn flag(fields: &Map<String, Value>, key: &str) -> Result<bool, ApiError> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(expected(key, "true or false", other)),
+    }
+}
+
+/// A list that may be absent.
+pub(in crate::proxy) fn list(
+    fields: &mut Map<String, Value>,
+    key: &str,
+    what: &str,
+) -> Result<Option<Vec<Value>>, ApiError> {
+    match fields.remove(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(list)) => Ok(Some(list)),
+        Some(other) => Err(expected(key, what, &other)),
+    }
+}
+
+/// A list that must be there and hold something.
+pub(in crate::proxy) fn messages(fields: &mut Map<String, Value>) -> Result<Vec<Value>, ApiError> {
+    match list(fields, "messages", "a list of messages")? {
+        Some(list) if !list.is_empty() => Ok(list),
+        Some(_) => Err(ApiError::field("messages", "expected at least one message")),
+        None => Err(ApiError::field("messages", "is missing")),
+    }
+}
+
+/// A limit of tokens, at least 1.
+pub(in crate::proxy) fn limit(fields: &Map<String, Value>, key: &str) -> Result<Option<u32>, ApiError> {
+    match number(fields, key, Value::as_u64, "a whole number")? {
+        Some(0) => Err(ApiError::field(key, "expected at least 1")),
+        limit => Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX))),
+    }
+}
+
+/// A number that may be absent.
+pub(in crate::proxy) fn float(fields: &Map<String, Value>, key: &str) -> Result<Option<f32>, ApiError> {
+    Ok(number(fields, key, Value::as_f64, "a number")?.map(|value| value as f32))
+}
+
+/// A whole number that may be absent.
+pub(in crate::proxy) fn whole(fields: &Map<String, Value>, key: &str) -> Result<Option<i32>, ApiError> {
+    Ok(number(fields, key, Value::as_i64, "a whole number")?.map(|value| value as i32))
+}
+
+/// The model's name as the client wrote it.
+pub(in crate::proxy) fn model(fields: &Map<String, Value>, served: &str) -> String {
+    fields.get("model").and_then(Value::as_str).unwrap_or(served).to_owned()
+}
+
+/// Texts that end an answer: one, or a list of them. Empty ones are left out.
+pub(in crate::proxy) fn stops(fields: &Map<String, Value>, key: &str) -> Result<Vec<String>, ApiError> {
+    let texts = match fields.get(key) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|text| match text.as_str() {
+                Some(text) => Ok(text.to_owned()),
+                None => Err(expected(key, "a list of strings", text)),
+            })
+            .collect::<Result<_, _>>()?,
+        Some(other) => return Err(expected(key, "a string or a list of strings", other)),
+    };
+    Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
+}
+
+fn number<T>(
+    fields: &Map<String, Value>,
+    key: &str,
+    read: fn(&Value) -> Option<T>,
+    what: &str,
+) -> Result<Option<T>, ApiError> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| expected(key, what, value)),
+    }
+}
+
+/// Moves the text out of a string; anything else is none.
+pub(in crate::proxy) fn text(value: Option<Value>) -> Option<String> {
+    match value {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// A refusal that names the place, what was expected there and what was found.
+pub(in crate::proxy) fn expected(at: &str, what: &str, found: &Value) -> ApiError {
+    ApiError::field(at, &format!("expected {what}, found {}", kind(found)))
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(_) => "a string".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}

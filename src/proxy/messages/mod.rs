@@ -1,0 +1,52 @@
+//! The Anthropic Messages dialect: its requests, answers and streams. Nothing of it leaves this folder.
+
+mod blocks;
+mod content;
+mod request;
+mod writer;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use serde_json::json;
+
+use super::dialect::{ErrorShape, answer, json_response};
+use super::error::ApiError;
+use super::session::{ModelRequest, Session};
+use request::MessagesRequest;
+use writer::MessagesWriter;
+
+/// Serves one request of a session.
+pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
+    let MessagesRequest { request, model, stream } = match request::parse(body, &session.proxy.model) {
+        Ok(parsed) => parsed,
+        Err(error) => return ErrorShape::Anthropic.response(&error),
+    };
+    answer(session, request, stream, |call| {
+        MessagesWriter::new(&session.key, call, model)
+    })
+    .await
+}
+
+/// Tells how many tokens a request's prompt has, rendered in full; nothing is sampled or recorded.
+pub(super) async fn count_tokens(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
+    let counted = match request::parse(body, &session.proxy.model) {
+        Ok(parsed) => count(session, parsed.request).await,
+        Err(error) => Err(error),
+    };
+    match counted {
+        Ok(tokens) => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
+        Err(error) => ErrorShape::Anthropic.response(&error),
+    }
+}
+
+async fn count(session: &Arc<Session>, request: ModelRequest) -> Result<usize, ApiError> {
+    let prompt = Arc::clone(&session.proxy.prompt);
+    let task = tokio::task::spawn_blocking(move || prompt.first(&request.messages, request.tools.as_deref()));
+    match task.await {
+        Ok(Ok(ids)) => Ok(ids.len()),
+        Ok(Err(error)) => Err(ApiError::field("messages", &error.to_string())),
+        Err(error) => Err(ApiError::internal(format!("the prompt could not be built: {error}"))),
+    }
+}

@@ -1,0 +1,138 @@
+//! Reads a Responses request. Unknown fields are ignored; wrong ones are named.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{ApiError, ModelRequest, Repeated, Session, items};
+use crate::prompt::{Message, Role};
+use crate::proxy::dialect::fields::{self, expected};
+use crate::proxy::generate::hex;
+
+/// Fields that a response repeats.
+const REPEATED: [&str; 14] = [
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_p",
+    "truncation",
+];
+
+/// A request, read.
+#[derive(Debug)]
+pub(super) struct ResponsesRequest {
+    pub(super) request: ModelRequest,
+    pub(super) stream: bool,
+    pub(super) repeated: Repeated,
+}
+
+pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, ApiError> {
+    let mut fields = fields::object(body)?;
+    let repeated = Repeated {
+        model: fields::model(&fields, &session.proxy.model),
+        encrypted: fields
+            .get("include")
+            .and_then(Value::as_array)
+            .is_some_and(|wanted| wanted.iter().any(|name| name == "reasoning.encrypted_content")),
+        fields: REPEATED
+            .iter()
+            .filter_map(|&name| Some((name.to_owned(), fields.get(name)?.clone())))
+            .collect(),
+    };
+    let mut messages = match fields.get("previous_response_id") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(id)) => before(session, id)?,
+        Some(other) => return Err(expected("previous_response_id", "a string", other)),
+    };
+    match fields.remove("instructions") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(text)) => instruct(&mut messages, text),
+        Some(other) => return Err(expected("instructions", "a string", &other)),
+    }
+    match fields.remove("input") {
+        Some(Value::String(text)) => messages.push(Message::text(Role::User, text)),
+        Some(Value::Array(list)) => items::read(&mut messages, list)?,
+        None | Some(Value::Null) if messages.is_empty() => {
+            return Err(ApiError::field("input", "is missing"));
+        }
+        None | Some(Value::Null) => {}
+        Some(other) => return Err(expected("input", "a string or a list of items", &other)),
+    }
+    if messages.iter().all(|message| message.role == Role::System) {
+        return Err(ApiError::field("input", "expected at least one item"));
+    }
+    let tools = fields::list(&mut fields, "tools", "a list of tools")?.unwrap_or_default();
+    let tools: Vec<Value> = tools.into_iter().filter_map(function).collect();
+    let tools = Some(tools).filter(|tools| !tools.is_empty());
+    let calls_allowed = tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none");
+    Ok(ResponsesRequest {
+        request: ModelRequest {
+            digest: hex(&Sha256::digest(body)),
+            messages,
+            tools,
+            calls_allowed,
+            max_tokens: fields::limit(&fields, "max_output_tokens")?,
+            temperature: fields::float(&fields, "temperature")?,
+            top_p: fields::float(&fields, "top_p")?,
+            top_k: None,
+            stops: Vec::new(),
+            raw: None,
+        },
+        stream: fields::flag(&fields, "stream")?,
+        repeated,
+    })
+}
+
+/// Everything said up to and with an earlier response of this session.
+fn before(session: &Session, id: &str) -> Result<Vec<Message>, ApiError> {
+    let own = id
+        .strip_prefix("resp_")
+        .and_then(|rest| rest.rsplit_once('-'))
+        .filter(|(name, _)| session.key.0.starts_with(name) && !name.is_empty())
+        .and_then(|(_, call)| call.parse().ok());
+    own.and_then(|call| session.state().recording.said_up_to(call))
+        .ok_or_else(|| ApiError {
+            code: Some("previous_response_not_found"),
+            ..ApiError::field(
+                "previous_response_id",
+                &format!("no response `{id}` has been completed in this session"),
+            )
+        })
+}
+
+/// Instructions stand first, and take the place of earlier ones.
+fn instruct(messages: &mut Vec<Message>, text: String) {
+    match messages.first_mut() {
+        Some(first) if first.role == Role::System => first.content = text,
+        _ if text.is_empty() => {}
+        _ => messages.insert(0, Message::text(Role::System, text)),
+    }
+}
+
+/// A function as templates know it; none of a tool that is not one (a search, a namespace, a grammar).
+fn function(tool: Value) -> Option<Value> {
+    let Value::Object(mut fields) = tool else { return None };
+    if fields.get("type").and_then(Value::as_str) != Some("function") {
+        return None;
+    }
+    if let Some(nested @ Value::Object(_)) = fields.remove("function") {
+        return Some(json!({ "type": "function", "function": nested }));
+    }
+    let mut function = Map::new();
+    for name in ["name", "description", "parameters"] {
+        if let Some(value) = fields.remove(name).filter(|value| !value.is_null()) {
+            function.insert(name.to_owned(), value);
+        }
+    }
+    function
+        .contains_key("name")
+        .then(|| json!({ "type": "function", "function": function }))
+}
