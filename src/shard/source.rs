@@ -40,7 +40,10 @@ fn is_shard(name: &str) -> bool {
     name.ends_with(".parquet") && !name.starts_with('.')
 }
 
-/// The shards of a file or a folder (and the folders in it), in the order of their paths.
+/// Where a run directory, which `lego rollout -o` writes as well, keeps its shards.
+const ROLLOUTS: &str = "rollouts";
+
+/// The shards of a file, a run directory, or any other folder (and the folders in it), in the order of their paths.
 fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
     let metadata = match fs::metadata(place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -55,7 +58,9 @@ fn list_local(place: &Path) -> Result<Vec<PathBuf>, ShardError> {
         return Ok(vec![place.to_owned()]);
     }
     let mut found = Vec::new();
-    let mut folders = vec![place.to_owned()];
+    let rollouts = place.join(ROLLOUTS);
+    // Beside them a run directory has Parquet files that are none, such as its task index.
+    let mut folders = vec![if rollouts.is_dir() { rollouts } else { place.to_owned() }];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;

@@ -9,7 +9,7 @@ use super::{python, root, succeeds};
 #[test]
 fn three_libraries_read_the_shards_as_they_stand() {
     let folder = tempfile::tempdir().unwrap();
-    let shards = folder.path().join("rollouts");
+    let out = folder.path().join("out");
     let ids = folder.path().join("ids.txt");
     std::fs::write(&ids, "train-00000\ntrain-00001\ntrain-00002\n").unwrap();
     let output = succeeds(
@@ -17,7 +17,7 @@ fn three_libraries_read_the_shards_as_they_stand() {
             .arg("rollout")
             .arg(root().join("examples/quickstart/run.toml"))
             .arg("-o")
-            .arg(&shards)
+            .arg(&out)
             .args(["--format", "json"])
             .arg("--tasks")
             .arg(&ids)
@@ -31,7 +31,7 @@ fn three_libraries_read_the_shards_as_they_stand() {
     let output = succeeds(
         Command::new(python())
             .arg(root().join("tests/peers/read_shards.py"))
-            .arg(&shards),
+            .arg(out.join("rollouts")),
     );
     let found: Vec<Value> = String::from_utf8(output.stdout)
         .unwrap()

@@ -55,12 +55,6 @@ fn shards_that_cannot_be_read() {
         );
         assert!(said.contains("hint: move the file away"), "{said}");
     }
-    // A byte changed in the middle is found as well.
-    let mut bent = whole.clone();
-    bent[whole.len() / 3] ^= 0x55;
-    std::fs::write(&cut, &bent).unwrap();
-    let (code, said) = trained_on(&shards, runs.path());
-    assert!(code == Some(2) && said.contains(&place), "{code:?} {said}");
 
     let (code, said) = trained_on(&runs.path().join("nowhere"), runs.path());
     assert_eq!(code, Some(2));

@@ -84,15 +84,24 @@ async fn abort_ends_the_running_and_resume_serves_again() {
 
 #[tokio::test]
 async fn a_publish_in_mid_generation_is_seen_token_by_token() {
-    let engine = start(&EmbeddedOptions::default());
-    let generation = begun(&engine, "s", 400).await;
-    engine.pause(PauseMode::Keep).await.unwrap();
-    engine.publish_weights(version(1), weights(2)).await.unwrap();
-    assert_eq!(engine.version(), version(1));
-    engine.resume().await.unwrap();
-    let answer = drain(generation).await;
-    let old = answer.versions.iter().filter(|found| **found == version(0)).count();
-    assert!(old > 0 && old < 400, "{old}");
+    let mut tries = 0;
+    let (answer, old) = loop {
+        let engine = start(&EmbeddedOptions::default());
+        let generation = begun(&engine, "s", 400).await;
+        engine.pause(PauseMode::Keep).await.unwrap();
+        engine.publish_weights(version(1), weights(2)).await.unwrap();
+        assert_eq!(engine.version(), version(1));
+        engine.resume().await.unwrap();
+        let answer = drain(generation).await;
+        let old = answer.versions.iter().filter(|found| **found == version(0)).count();
+        // On a busy machine the answer may be whole before the pause is asked for.
+        if old < 400 {
+            break (answer, old);
+        }
+        tries += 1;
+        assert!(tries < 50, "never in mid-generation");
+    };
+    assert!(old > 0, "{old}");
     assert!(answer.versions[old..].iter().all(|found| *found == version(1)));
 
     // Each token's log-prob is the one that its own weights give to the whole sequence.
