@@ -35,8 +35,22 @@ async fn owner_to_be_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_owner_leaves_no_process_and_reap_takes_the_rest() {
+    ends_with_its_owner("86", |owner| vec!["-KILL".to_owned(), owner.to_string()]).await;
+}
+
+/// As when a terminal is closed, or by `timeout`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_the_owners_group_leaves_no_process() {
+    ends_with_its_owner("87", |owner| {
+        vec!["-TERM".to_owned(), "--".to_owned(), format!("-{owner}")]
+    })
+    .await;
+}
+
+/// Ends the owner of a busy sandbox by `kill` with these arguments.
+async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
     both(async |fixture| {
-        let marker = format!("86{:06}", std::process::id());
+        let marker = format!("{prefix}{:06}", std::process::id());
         let mut owner = fixture.spawn_owner("lifetime::owner_to_be_killed", &marker);
         let deadline = Instant::now() + Duration::from_secs(30);
         while processes_of(&marker) < 2 {
@@ -47,7 +61,8 @@ async fn a_killed_owner_leaves_no_process_and_reap_takes_the_rest() {
             fixture.backend.reap().unwrap().is_empty(),
             "a live owner's sandbox was reaped"
         );
-        owner.kill().unwrap();
+        let killed = std::process::Command::new("kill").args(kill(owner.id())).status();
+        assert!(killed.unwrap().success());
         owner.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while processes_of(&marker) > 0 {

@@ -70,7 +70,9 @@ impl Fixture {
             .env("LEGO_TEST_MARKER", marker);
         command
             .env("LEGO_TEST_INIT", init_exe())
-            .env("TMPDIR", self.folder.path());
+            .env("TMPDIR", self.folder.path())
+            // Of its own, so that a signal to it spares the tests.
+            .process_group(0);
         if self.weak {
             command.env("LEGO_TEST_WEAK", "1");
         }

@@ -167,6 +167,8 @@ fn spawn(exe: &Path) -> io::Result<(Child, OwnedFd)> {
         // Nothing of this process's environment (keys, tokens) is there to be read.
         .env_clear()
         .current_dir("/")
+        // A signal to our group, as a closed terminal or `timeout` sends it, must leave it time to end what runs inside.
+        .process_group(0)
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
