@@ -158,7 +158,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--out', '--out', [CompletionResultType]::ParameterName, 'Folder for the shards and the trials')
             [CompletionResult]::new('--scaffold', '--scaffold', [CompletionResultType]::ParameterName, 'The agent (`scaffold.name`)')
             [CompletionResult]::new('--backend', '--backend', [CompletionResultType]::ParameterName, 'What provides the sandboxes (`sandbox.backend`)')
-            [CompletionResult]::new('--group-size', '--group-size', [CompletionResultType]::ParameterName, 'Episodes of a task (`rollout.group_size`)')
+            [CompletionResult]::new('--group-size', '--group-size', [CompletionResultType]::ParameterName, 'Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)')
             [CompletionResult]::new('-j', '-j', [CompletionResultType]::ParameterName, 'Trials at a time (`sandbox.concurrency`)')
             [CompletionResult]::new('--jobs', '--jobs', [CompletionResultType]::ParameterName, 'Trials at a time (`sandbox.concurrency`)')
             [CompletionResult]::new('--max-failures', '--max-failures', [CompletionResultType]::ParameterName, 'Stop and exit with 1 once more trials than this had no valid reward')

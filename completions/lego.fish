@@ -145,7 +145,7 @@ complete -c lego -n "__fish_lego_using_subcommand rollout" -l tasks -d 'Tasks: a
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s o -l out -d 'Folder for the shards and the trials' -r -F
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l scaffold -d 'The agent (`scaffold.name`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What provides the sandboxes (`sandbox.backend`)' -r
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`)' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'Stop and exit with 1 once more trials than this had no valid reward' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"

@@ -107,6 +107,14 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
         args.out.display(),
         path.display()
     ));
+    if indexed.tasks == 0 {
+        let (rejected, source) = (report.rejected, &report.source);
+        let why = args.out.join("rejected.jsonl");
+        return Err(
+            Failure::nothing_selected(format!("none of the {rejected} records in {source} can become a task"))
+                .hint(format!("{} says why", why.display())),
+        );
+    }
     if report.rejected > 0 {
         let list = args.out.join("rejected.jsonl");
         printer.note(format_args!(

@@ -13,7 +13,7 @@ use crate::{preflight, wiring};
 const EXAMPLES: &str = "\
 Examples:
   lego rollout run.toml -o shards
-  lego rollout run.toml --eval --group-size 4 --tasks ids.txt --format json | jq .pass_at_1
+  lego rollout run.toml --eval --group-size 4 --tasks ids.txt --format json | jq '.[0].pass_at_1'
   lego rollout run.toml -o shards --print paths | lego train run.toml --shards -";
 
 /// Sample episodes from the policy and write them as Parquet shards
@@ -38,7 +38,7 @@ pub(crate) struct RolloutArgs {
     /// What provides the sandboxes (`sandbox.backend`)
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// Episodes of a task (`rollout.group_size`)
+    /// Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     group_size: Option<u32>,
     /// Trials at a time (`sandbox.concurrency`)
@@ -88,8 +88,14 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         args.backend
             .as_ref()
             .map(|name| Override::flag("--backend", "sandbox.backend", name)),
-        args.group_size
-            .map(|size| Override::flag("--group-size", "rollout.group_size", size)),
+        args.group_size.map(|size| {
+            let key = if args.eval {
+                "eval.samples"
+            } else {
+                "rollout.group_size"
+            };
+            Override::flag("--group-size", key, size)
+        }),
         args.jobs
             .map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
     ];

@@ -1,5 +1,6 @@
 //! The tasks of a run: from the index or from inline records, opened once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,7 +80,9 @@ impl TaskSet {
 
     /// The tasks of these ids, in their order. An id that is not there is an error that names it.
     pub fn select(&self, ids: &[String], index: &Path) -> Result<Vec<TaskEntry>, PipelineError> {
+        let mut seen = BTreeSet::new();
         ids.iter()
+            .filter(|id| seen.insert(id.as_str()))
             .map(|id| {
                 self.tasks
                     .iter()

@@ -94,6 +94,10 @@ pub enum ConfigError {
     Inconsistent { key: &'static str, problem: String },
 }
 
+/// Sizes far above those of every model that there is: what is larger is a slip, and would exhaust the memory.
+const WIDTH: usize = 1 << 24;
+const DEPTH: usize = 1 << 12;
+
 impl ModelConfig {
     /// Reads the text of a `config.json`. Keys that do not change the computation are passed over.
     ///
@@ -200,18 +204,21 @@ impl ModelConfig {
     /// The first key that cannot be, with the reason.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let wrong = |key, problem: String| Err(ConfigError::Inconsistent { key, problem });
-        for (key, size) in [
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("num_key_value_heads", self.num_key_value_heads),
-            ("head_dim", self.head_dim),
-            ("intermediate_size", self.intermediate_size),
-            ("vocab_size", self.vocab_size),
-            ("max_position_embeddings", self.max_position_embeddings),
+        for (key, size, most) in [
+            ("hidden_size", self.hidden_size, WIDTH),
+            ("num_hidden_layers", self.num_hidden_layers, DEPTH),
+            ("num_attention_heads", self.num_attention_heads, WIDTH),
+            ("num_key_value_heads", self.num_key_value_heads, WIDTH),
+            ("head_dim", self.head_dim, WIDTH),
+            ("intermediate_size", self.intermediate_size, WIDTH),
+            ("vocab_size", self.vocab_size, WIDTH),
+            ("max_position_embeddings", self.max_position_embeddings, 1 << 30),
         ] {
             if size == 0 {
                 return wrong(key, "is 0".to_owned());
+            }
+            if size > most {
+                return wrong(key, format!("= {size} is more than {most}"));
             }
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {

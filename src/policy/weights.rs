@@ -39,7 +39,7 @@ pub struct Weights {
 pub enum WeightsError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.parent().unwrap_or(path).display())]
     Config { path: PathBuf, source: ConfigError },
     #[error("the model's configuration is wrong: {0}")]
     Shape(#[from] ConfigError),
@@ -60,6 +60,8 @@ pub enum WeightsError {
         expected: Vec<usize>,
         found: Vec<usize>,
     },
+    #[error("tensor `{name}` holds {value} at element {at}; every weight must be a finite number")]
+    NotFinite { name: String, at: usize, value: f32 },
 }
 
 impl Weights {
@@ -96,6 +98,17 @@ impl Weights {
             names: Arc::new(names),
             tensors: ordered,
         })
+    }
+
+    /// Refuses NaN and infinity, which no model that was stored whole holds.
+    fn finite(self) -> Result<Self, WeightsError> {
+        for (p, tensor) in self.names.iter().zip(&self.tensors) {
+            if let Some(at) = tensor.data.iter().position(|value| !value.is_finite()) {
+                let (name, value) = (p.name.clone(), tensor.data[at]);
+                return Err(WeightsError::NotFinite { name, at, value });
+            }
+        }
+        Ok(self)
     }
 
     /// Fresh weights: matrices normal with deviation 0.02, norms 1, biases 0. The same seed gives the same weights.

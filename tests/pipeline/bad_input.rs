@@ -147,3 +147,42 @@ fn a_reward_that_is_no_number_is_dropped_and_said() {
     );
     assert!(said.contains("no episode is left after the filter"), "{said}");
 }
+
+#[test]
+fn weights_that_are_no_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (quickstart().with_file_name("policy"), folder.path().join("policy"));
+    std::fs::create_dir(&bad).unwrap();
+    for file in [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+    ] {
+        std::fs::copy(good.join(file), bad.join(file)).unwrap();
+    }
+    let model = bad.join("model.safetensors");
+    let mut bytes = std::fs::read(&model).unwrap();
+    let end = bytes.len();
+    bytes[end - 400..].fill(0xff);
+    std::fs::write(&model, &bytes).unwrap();
+    let set = format!("policy.model={}", bad.display());
+    let arguments = ["train", quickstart().to_str().unwrap(), "--steps", "1"].map(str::to_owned);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = lego(&arguments, folder.path(), &[&set]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("holds NaN at element"), "{said}");
+
+    let config = std::fs::read_to_string(bad.join("config.json")).unwrap();
+    let layers = config.replace("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 999999999");
+    assert_ne!(layers, config);
+    std::fs::write(bad.join("config.json"), layers).unwrap();
+    let output = lego(&arguments, folder.path(), &[&set]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("policy: config.json: `num_hidden_layers` = 999999999 is more than 4096"),
+        "{said}"
+    );
+}

@@ -110,9 +110,9 @@ impl Printer {
                 let first: Option<&dyn std::error::Error> = source.as_deref().map(|error| error as _);
                 let causes = std::iter::successors(first, |error| error.source());
                 let mut said = vec![text.clone()];
-                // An error that only hands on the one below it says the same.
+                // An error that hands on the one below it has said the same.
                 for cause in causes.map(ToString::to_string) {
-                    if said.last() != Some(&cause) {
+                    if !said.last().is_some_and(|last| last.ends_with(&cause)) {
                         said.push(cause);
                     }
                 }

@@ -119,6 +119,12 @@ pub(crate) fn serve_in_background(printer: &Printer) -> Result<Exit, Failure> {
 /// Runs a recorded session again and prints what changes.
 pub(crate) fn replay(printer: &Printer, loaded: &Loaded, log: &Path, format: FormatArg) -> Result<Exit, Failure> {
     let replay = replay_session(&loaded.config, log)?;
+    if replay.calls == 0 {
+        return Err(
+            Failure::nothing_selected(format!("{} holds no recorded call", log.display()))
+                .hint("expected the calls.jsonl of a session, as trials and `--capture` write it"),
+        );
+    }
     printer.rows(format.format, &replay.changes, |changes| {
         table(
             &["CALL", "WHAT", "RECORDED", "TODAY"],

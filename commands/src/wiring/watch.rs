@@ -7,6 +7,7 @@ use lego::pipeline::{Phase, PipelineEvent, PipelineObserver};
 use lego::rollout::RolloutEvent;
 use lego::trajectory::Outcome;
 
+use crate::failure::{Failure, Kind};
 use crate::output::{Format, Printer, Progress};
 
 /// What is being watched.
@@ -23,6 +24,8 @@ struct Seen {
     graded: u64,
     /// Outcomes of which one failure has been shown.
     shown: Vec<Outcome>,
+    /// Whether it was said that stdout takes no more rows.
+    mute: bool,
 }
 
 /// An observer that draws for a person and, with `rows`, writes one JSON object a step to stdout.
@@ -68,10 +71,12 @@ pub(super) fn watch(printer: &Printer, format: Format, rows: bool, every: u32) -
                 let due = step % every.max(1) == 0 || step == seen.steps;
                 match format.chosen() {
                     Format::Table if rows && step > 0 && due => {
-                        let _ = printer.text(&(row(step, seen.steps, &metrics) + "\n"));
+                        let written = printer.text(&(row(step, seen.steps, &metrics) + "\n"));
+                        seen.told(&printer, written);
                     }
                     Format::Json | Format::Jsonl if rows => {
-                        let _ = printer.text(&(metrics.to_json_line() + "\n"));
+                        let written = printer.text(&(metrics.to_json_line() + "\n"));
+                        seen.told(&printer, written);
                         if step > 0 && due {
                             printer.note(format_args!("{}", row(step, seen.steps, &metrics)));
                         }
@@ -93,6 +98,7 @@ impl Seen {
                 *self = Self {
                     phase: self.phase,
                     steps: self.steps,
+                    mute: self.mute,
                     planned: trials as u64,
                     ..Self::default()
                 };
@@ -137,6 +143,17 @@ impl Seen {
                 self.draw();
             }
             RolloutEvent::ShardWritten(path) => tracing::debug!(path = %path.display(), "shard"),
+        }
+    }
+
+    /// Says once that rows are lost; the run goes on, since metrics.jsonl has them.
+    fn told(&mut self, printer: &Printer, written: Result<(), Failure>) {
+        let lost = written.is_err_and(|failure| failure.kind != Kind::ClosedPipe);
+        if lost && !self.mute {
+            self.mute = true;
+            printer.note(format_args!(
+                "warning: stdout cannot be written; the rows are in metrics.jsonl"
+            ));
         }
     }
 

@@ -34,7 +34,7 @@ impl Weights {
         } else {
             return Err(WeightsError::NoWeights(dir.to_owned()));
         }
-        Self::from_tensors(config, tensors)
+        Self::from_tensors(config, tensors)?.finite()
     }
 }
 
