@@ -10,7 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::dialect::{ErrorShape, fields, json_response};
 use super::error::ApiError;
@@ -109,17 +109,33 @@ async fn list(State(inner): State<Arc<Inner>>, request: Request) -> Answer {
     }))
 }
 
+/// The fields of a body, which may be empty. A misspelt one is refused: a reward that is not taken is lost.
+fn only(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, ApiError> {
+    let fields = if body.is_empty() {
+        Map::new()
+    } else {
+        fields::object(body)?
+    };
+    match fields.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(ApiError::field(
+            key,
+            &format!("unknown field, expected one of: {}", known.join(", ")),
+        )),
+        None => Ok(fields),
+    }
+}
+
 async fn open(State(inner): State<Arc<Inner>>, request: Request) -> Answer {
     let opened = async {
         let admin = admin(&inner, &request)?.clone();
         let body = body::read(request).await?;
-        let fields = if body.is_empty() {
-            serde_json::Map::new()
-        } else {
-            fields::object(&body)?
-        };
+        let fields = only(&body, &["task_id", "episode_index"])?;
         let key = SessionKey::random();
-        let task_id = fields.get("task_id").and_then(Value::as_str).unwrap_or(&key.0);
+        let task_id = match fields.get("task_id") {
+            None => &key.0,
+            Some(Value::String(id)) => id,
+            Some(other) => return Err(fields::expected("task_id", "a text", other)),
+        };
         let episode = fields::whole(&fields, "episode_index")?.unwrap_or(0);
         let episode = u32::try_from(episode).map_err(|_| ApiError::field("episode_index", "expected at least 0"))?;
         let options = admin.session_options(&key, task_id, episode);
@@ -143,11 +159,7 @@ async fn finish(State(inner): State<Arc<Inner>>, Path(key): Path<String>, reques
         let admin = admin(&inner, &request)?.clone();
         let session = inner.session(&key).map_err(|_| no_session(&key))?;
         let body = body::read(request).await?;
-        let fields = if body.is_empty() {
-            serde_json::Map::new()
-        } else {
-            fields::object(&body)?
-        };
+        let fields = only(&body, &["reward"])?;
         let reward = fields::float(&fields, "reward")?;
         if reward.is_some_and(|reward| !reward.is_finite()) {
             return Err(ApiError::field("reward", "expected a finite number"));

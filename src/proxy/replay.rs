@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::call_log::{Begin, End};
 use super::recording::Recording;
 use super::recover::RecoveredSession;
+use super::turns::Place;
 use super::{ProxyError, SessionCapture};
 use crate::config::{BuilderName, CaptureScope};
 use crate::prompt::{AnswerParser, Message, PromptBuilder, Thinking, ToolFormat, ToolSchemas};
@@ -79,29 +82,13 @@ impl Run<'_> {
         self.calls += 1;
         let mut begin = begin.clone();
         let mut schemas = begin.tools.as_deref().map(ToolSchemas::of);
-        if let (false, Some((messages, tools))) = (begin.raw, before.request_of(&begin)) {
+        if let Some((messages, tools)) = before.request_of(&begin) {
             schemas = tools.as_deref().map(ToolSchemas::of);
             let place = self.today.place(&messages, tools.as_deref());
             let parent = place.parent.map(|turn| self.today.call_of(turn));
             self.note(begin.call, "parent", named(begin.parent), named(parent));
-            let continued = place.parent.and_then(|turn| {
-                let recorded = self.today.recorded(turn);
-                recorded.prompt(self.prompt, &messages[place.recorded..], tools.as_deref())
-            });
-            let rendered = continued.map_or_else(|| self.prompt.first(&messages, tools.as_deref()), Ok);
-            match rendered {
-                Ok(today) if today != ids => {
-                    let at = today.iter().zip(ids).take_while(|(left, right)| left == right).count();
-                    let from = |ids: &[TokenId]| {
-                        let shown = ids.get(at..).unwrap_or_default();
-                        let text = self.prompt.tokenizer().decode(&shown[..shown.len().min(12)]);
-                        format!("{} tokens, from {at} on: {text:?}", ids.len())
-                    };
-                    let (recorded, today) = (from(ids), from(&today));
-                    self.note(begin.call, "prompt", recorded, today);
-                }
-                Ok(_) => {}
-                Err(error) => self.note(begin.call, "prompt", format!("{} tokens", ids.len()), error.to_string()),
+            if !begin.raw {
+                self.render(&begin, &place, &messages, tools.as_deref(), ids);
             }
             begin.parent = parent;
             begin.conversation = place.conversation;
@@ -127,6 +114,29 @@ impl Run<'_> {
         }
         if let Err(error) = self.today.record(ids, begin, &end) {
             self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Builds the prompt as today and notes where it differs.
+    fn render(&mut self, begin: &Begin, place: &Place, messages: &[Message], tools: Option<&[Value]>, ids: &[TokenId]) {
+        let continued = place.parent.and_then(|turn| {
+            let recorded = self.today.recorded(turn);
+            recorded.prompt(self.prompt, &messages[place.recorded..], tools)
+        });
+        let rendered = continued.map_or_else(|| self.prompt.first(messages, tools), Ok);
+        match rendered {
+            Ok(today) if today != ids => {
+                let at = today.iter().zip(ids).take_while(|(left, right)| left == right).count();
+                let from = |ids: &[TokenId]| {
+                    let shown = ids.get(at..).unwrap_or_default();
+                    let text = self.prompt.tokenizer().decode(&shown[..shown.len().min(12)]);
+                    format!("{} tokens, from {at} on: {text:?}", ids.len())
+                };
+                let (recorded, today) = (from(ids), from(&today));
+                self.note(begin.call, "prompt", recorded, today);
+            }
+            Ok(_) => {}
+            Err(error) => self.note(begin.call, "prompt", format!("{} tokens", ids.len()), error.to_string()),
         }
     }
 

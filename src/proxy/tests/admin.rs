@@ -69,6 +69,17 @@ async fn a_session_is_opened_looked_into_and_finished_by_its_admin_alone() {
             .0,
         401
     );
+    // A misspelt field ends nothing.
+    let (status, refused) = call(&harness, "POST", &finish, "boss", Some(json!({"rewrad": 0.5}))).await;
+    assert_eq!(status, 400);
+    let text = refused.to_string();
+    assert!(
+        text.contains("rewrad") && text.contains("expected one of: reward"),
+        "{text}"
+    );
+    for body in [json!({"task_id": 5}), json!({"name": "s1"})] {
+        assert_eq!(call(&harness, "POST", "/sess", "boss", Some(body)).await.0, 400);
+    }
     let (status, done) = call(&harness, "POST", &finish, "boss", Some(json!({"reward": 0.5}))).await;
     assert_eq!((status, &done["segments"]), (200, &json!(1)), "{done}");
     assert_eq!(call(&harness, "POST", &finish, "boss", None).await.0, 404);
@@ -178,4 +189,24 @@ async fn a_recorded_session_runs_again_and_tells_what_changes() {
             .iter()
             .any(|change| change.call == 1 && change.what == "parent")
     );
+}
+
+#[tokio::test]
+async fn a_completion_runs_again_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("calls.jsonl");
+    let harness = Harness::new(&["one"]).await;
+    let options = SessionOptions {
+        call_log: Some(log.clone()),
+        ..SessionOptions::default()
+    };
+    let ticket = harness.proxy.open_session(options).unwrap();
+    let path = format!("/sess/{}/v1/completions", ticket.key);
+    let (status, _) = call(&harness, "POST", &path, &ticket.token, Some(json!({"prompt": "x"}))).await;
+    assert_eq!(status, 200);
+    harness.proxy.close_session(&ticket.key).await.unwrap();
+    let again = replay(&log, &harness.prompt, None, CaptureScope::Main, BuilderName::Segments).unwrap();
+    assert_eq!((again.calls, again.changes.len()), (1, 0));
+    assert_eq!(again.recorded.segments.len(), 1);
+    assert_eq!(again.today.segments, again.recorded.segments);
 }
