@@ -97,6 +97,15 @@ fn a_run_trains_stops_and_goes_on() {
         Some(run.to_str().unwrap()),
         "the last line is the run directory"
     );
+    // Asked for fewer steps than there are, it says so and changes nothing.
+    let output = lego(&["train", toml, "--steps", "1"], runs.path(), &[]);
+    succeeded(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("has 3 steps already") && said.contains("done: 3 of 3 steps"),
+        "{said}"
+    );
+    assert_eq!(consumed(&run).len(), 24);
     for line in lines(&run.join("metrics.jsonl")) {
         let metrics = lego::metrics::StepMetrics::from_json_line(&line.to_string()).unwrap();
         assert_eq!(metrics.unexplained(), Vec::<&str>::new());

@@ -87,7 +87,7 @@ fn summary(printer: &Printer, end: &RunEnd) {
             end.step, end.steps
         ));
     } else {
-        printer.note(format_args!("done: {} of {} steps", end.step, end.steps));
+        printer.note(format_args!("done: {} of {} steps", end.step, end.steps.max(end.step)));
     }
     if let Some(checkpoint) = &end.checkpoint {
         printer.note(format_args!("newest checkpoint {}", checkpoint.display()));

@@ -37,11 +37,13 @@ pub(super) fn watch(printer: &Printer, format: Format, rows: bool, every: u32) -
         match event {
             PipelineEvent::Opened { run_dir, step, steps } => {
                 seen.steps = steps;
-                if step > 0 {
+                let run = run_dir.display();
+                if step >= steps {
                     printer.note(format_args!(
-                        "{} goes on after step {step} of {steps}",
-                        run_dir.display()
+                        "{run} has {step} steps already; `--steps` above that goes on, `--fresh` starts anew"
                     ));
+                } else if step > 0 {
+                    printer.note(format_args!("{run} goes on after step {step} of {steps}"));
                 }
             }
             PipelineEvent::Phase { step, phase } => seen.phase = Some((step, phase)),
