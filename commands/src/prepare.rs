@@ -107,20 +107,19 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
         args.out.display(),
         path.display()
     ));
+    let why = args.out.join("rejected.jsonl");
     if indexed.tasks == 0 {
         let (rejected, source) = (report.rejected, &report.source);
-        let why = args.out.join("rejected.jsonl");
         return Err(
             Failure::nothing_selected(format!("none of the {rejected} records in {source} can become a task"))
                 .hint(format!("{} says why", why.display())),
         );
     }
     if report.rejected > 0 {
-        let list = args.out.join("rejected.jsonl");
         printer.note(format_args!(
             "{} records rejected, with line and reason in {}",
             report.rejected,
-            list.display()
+            why.display()
         ));
     }
     Ok(if args.strict && report.rejected > 0 {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HumanDuration;
+use crate::trajectory::SamplingParams;
 
 /// Sampling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +38,17 @@ pub struct RolloutSection {
     pub max_extra_groups: u32,
     /// Rows become durable at the latest after this time.
     pub flush: HumanDuration,
+}
+
+impl RolloutSection {
+    /// How training samples.
+    pub fn sampling(&self) -> SamplingParams {
+        SamplingParams {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+        }
+    }
 }
 
 impl Default for RolloutSection {

@@ -9,6 +9,7 @@ mod collect;
 mod error;
 mod evaluation;
 mod event;
+mod front;
 mod generate;
 mod meter;
 mod offline;

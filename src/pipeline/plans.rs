@@ -9,12 +9,14 @@ use super::TaskEntry;
 /// The group of a task, sampled as `[rollout]` says.
 pub(super) fn training(config: &RunConfig, entry: &TaskEntry, step: u32) -> Vec<TrialPlan> {
     let rollout = &config.rollout;
-    let sampling = SamplingParams {
-        temperature: rollout.temperature,
-        top_p: rollout.top_p,
-        top_k: rollout.top_k,
-    };
-    plans(config, entry, step, rollout.group_size, sampling, Purpose::Train)
+    plans(
+        config,
+        entry,
+        step,
+        rollout.group_size,
+        rollout.sampling(),
+        Purpose::Train,
+    )
 }
 
 /// `eval.samples` samples at `eval.temperature` and, with `eval.greedy`, a last one at temperature 0.

@@ -6,15 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lego_policy::Weights;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
 use super::blocking::blocking;
-use super::run::tokenizer_dir;
-use super::stack::{shape, start_engine, tool_format};
+use super::front::{Front, load_prompt, serve, tool_format};
 use crate::config::{RunConfig, UnparsedToolCall};
-use crate::prompt::PromptBuilder;
 use crate::proxy::{
     Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionOptions, SessionTicket, replay,
 };
@@ -63,54 +60,20 @@ pub async fn serve_proxy(
 ) -> Result<Vec<PathBuf>, PipelineError> {
     let config = &job.config;
     let model_dir = config.policy.model.clone();
-    let shape = shape(config)?;
-    let model_window = shape.max_position_embeddings;
-    let prompt = Arc::new(PromptBuilder::load(
-        &tokenizer_dir(config),
-        config.policy.chat_template.as_deref(),
-    )?);
-    let weights = move || Ok(Weights::load(&model_dir)?);
-    let (engine, _serving, window) =
-        start_engine(config, weights, model_window, PolicyVersion::default(), &prompt).await?;
-    let window = config
-        .policy
-        .max_model_len
-        .map_or(window.min(model_window), |own| window.min(own as usize));
-    let listener = TcpListener::bind(&config.proxy.listen)
-        .await
-        .map_err(|source| PipelineError::Listen {
-            address: config.proxy.listen.clone(),
-            source,
-        })?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let model = match config.engine.served_model.as_str() {
-        "" => "policy".to_owned(),
-        name => name.to_owned(),
-    };
-    let format = tool_format(config, &prompt)?;
-    let sampling = SamplingParams {
-        temperature: config.rollout.temperature,
-        top_p: config.rollout.top_p,
-        top_k: config.rollout.top_k,
-    };
+    let front = Front::open(config, move || Ok(Weights::load(&model_dir)?), PolicyVersion::default()).await?;
+    let model = front.options.model.clone();
     let shards = match &job.capture {
         Some(folder) => Some(Arc::new(Shards::create(
             folder,
             config,
-            ShardMeta {
-                run_id: match config.run.name.as_str() {
-                    "" => "serve-proxy".to_owned(),
-                    name => name.to_owned(),
-                },
-                producer: concat!("lego ", env!("CARGO_PKG_VERSION")).to_owned(),
-                tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
-                template_sha256: prompt.template().sha256().to_owned(),
-                vocab_size: shape.vocab_size as u32,
-            },
+            front.shard_meta(match config.run.name.as_str() {
+                "" => "serve-proxy",
+                name => name,
+            }),
             Labels {
                 model: model.clone(),
-                tool_parser: format.map_or_else(String::new, |format| format.name().to_owned()),
-                sampling,
+                tool_parser: front.tool_parser.clone(),
+                sampling: front.options.sampling,
             },
         )?)),
         None => None,
@@ -122,13 +85,6 @@ pub async fn serve_proxy(
     });
     let call_logs = job.capture.as_ref().map(|folder| folder.join("calls"));
     let proxy = Proxy::new(ProxyOptions {
-        tool_format: format,
-        window,
-        max_tokens: config.rollout.max_tokens,
-        sampling,
-        retry_grace: config.proxy.retry_grace.0,
-        capture: config.capture.train,
-        builder: config.capture.builder,
         admin: Some(Admin {
             token: job.admin_token.clone(),
             on_finish,
@@ -136,7 +92,7 @@ pub async fn serve_proxy(
             anonymous: job.anonymous,
             turn_cap: config.proxy.turn_cap,
         }),
-        ..ProxyOptions::new(engine, prompt, &model, &url)
+        ..front.options
     });
     let session = job
         .open_session
@@ -145,9 +101,12 @@ pub async fn serve_proxy(
         .transpose()
         .map_err(|error| PipelineError::Config(error.to_string()))?;
     let ended = CancellationToken::new();
-    let (served, stopped) = (proxy.clone(), ended.clone());
-    let mut server = tokio::spawn(async move { served.serve(listener, stopped.cancelled_owned()).await });
-    listening(&Served { url, model, session })?;
+    let mut server = serve(&proxy, front.listener, &ended);
+    listening(&Served {
+        url: format!("http://{}", front.address),
+        model,
+        session,
+    })?;
     loop {
         tokio::select! {
             () = job.stop.cancelled() => break,
@@ -172,7 +131,7 @@ pub async fn serve_proxy(
 
 /// Runs a recorded session through the configured policy's template and parsers, and today's capture.
 pub fn replay_session(config: &RunConfig, log: &Path) -> Result<Replay, PipelineError> {
-    let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
+    let prompt = load_prompt(config)?;
     let format = tool_format(config, &prompt)?;
     let (scope, builder) = (config.capture.train, config.capture.builder);
     replay(log, &prompt, format, scope, builder).map_err(|error| PipelineError::Config(error.to_string()))

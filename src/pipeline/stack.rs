@@ -1,27 +1,23 @@
-//! Engine, proxy, sandboxes and scaffold of a run, started together and ended together.
+//! Proxy, engine, sandboxes and scaffold of a run, started together and ended together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lego_policy::{ModelConfig, Weights};
-use tokio::net::TcpListener;
+use lego_policy::Weights;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::blocking::blocking;
-use super::run::tokenizer_dir;
+use super::front::{Front, Serving, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
-use crate::config::{BackendName, EngineKind, RunConfig, UnparsedToolCall};
-use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
-use crate::prompt::{PromptBuilder, ToolFormat};
-use crate::proxy::{Proxy, ProxyOptions};
+use crate::config::{BackendName, RunConfig, UnparsedToolCall};
+use crate::proxy::Proxy;
 use crate::rollout::TrialContext;
 use crate::sandbox::local::{LocalBackend, LocalOptions};
 use crate::sandbox::{Backend, Isolation};
 use crate::scaffold;
 use crate::shard::ShardMeta;
-use crate::trajectory::{PolicyVersion, SamplingParams};
+use crate::trajectory::PolicyVersion;
 
 /// Time for the proxy's connections to end.
 const CLOSE: Duration = Duration::from_secs(10);
@@ -61,13 +57,6 @@ pub(super) struct Stack {
     server: JoinHandle<std::io::Result<()>>,
 }
 
-/// Engines by what they take new weights from.
-pub(super) enum Serving {
-    Embedded(Arc<EmbeddedEngine>),
-    /// Its answers are recorded: weights are nothing to it.
-    Replay,
-}
-
 impl Stack {
     /// Starts everything. `trials` holds the folders of the trials; `weights` loads what is served first, where the
     /// engine serves weights at all.
@@ -80,10 +69,6 @@ impl Stack {
         version: PolicyVersion,
         observer: &PipelineObserver,
     ) -> Result<Self, PipelineError> {
-        let prompt = Arc::new(PromptBuilder::load(
-            &tokenizer_dir(config),
-            config.policy.chat_template.as_deref(),
-        )?);
         if config.sandbox.cpus.is_some() {
             return Err(PipelineError::Config(
                 "sandbox.cpus: the `local` backend cannot keep a trial to a number of cores; leave the key out, or bound \
@@ -91,42 +76,12 @@ impl Stack {
                     .to_owned(),
             ));
         }
-        let shape = shape(config)?;
-        let (vocabulary, model_window) = (shape.vocab_size, shape.max_position_embeddings);
-        let (engine, serving, window) = start_engine(config, weights, model_window, version, &prompt).await?;
-        let window = config
-            .policy
-            .max_model_len
-            .map_or(window.min(model_window), |own| window.min(own as usize));
-        let listen = config.proxy.listen.clone();
-        let listen_error = |source| PipelineError::Listen {
-            address: listen.clone(),
-            source,
-        };
-        let listener = TcpListener::bind(&config.proxy.listen).await.map_err(listen_error)?;
-        let address = listener.local_addr()?;
-        let tool_format = tool_format(config, &prompt)?;
-        let model = match config.engine.served_model.as_str() {
-            "" => "policy".to_owned(),
-            name => name.to_owned(),
-        };
-        let proxy = Proxy::new(ProxyOptions {
-            tool_format,
-            window,
-            max_tokens: config.rollout.max_tokens,
-            sampling: SamplingParams {
-                temperature: config.rollout.temperature,
-                top_p: config.rollout.top_p,
-                top_k: config.rollout.top_k,
-            },
-            retry_grace: config.proxy.retry_grace.0,
-            capture: config.capture.train,
-            builder: config.capture.builder,
-            ..ProxyOptions::new(engine, Arc::clone(&prompt), &model, &format!("http://{address}"))
-        });
+        let front = Front::open(config, weights, version).await?;
+        let shard_meta = front.shard_meta(run_id);
+        let model = front.options.model.clone();
+        let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
-        let (served, stopped) = (proxy.clone(), stop.clone());
-        let server = tokio::spawn(async move { served.serve(listener, stopped.cancelled_owned()).await });
+        let server = serve(&proxy, front.listener, &stop);
         let backend = match config.sandbox.backend {
             BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions::new(
                 &options.init_exe,
@@ -137,20 +92,13 @@ impl Stack {
         if let Isolation::Weak(missing) = backend.isolation().await? {
             observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
         }
-        let shard_meta = ShardMeta {
-            run_id: run_id.to_owned(),
-            producer: concat!("lego ", env!("CARGO_PKG_VERSION")).to_owned(),
-            tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
-            template_sha256: prompt.template().sha256().to_owned(),
-            vocab_size: vocabulary as u32,
-        };
         let watch = Arc::clone(observer);
         let context = Arc::new(TrialContext {
             run_id: run_id.to_owned(),
             backend,
             scaffold: scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?,
             proxy,
-            proxy_address: address,
+            proxy_address: front.address,
             scaffold_section: config.scaffold.clone(),
             sandbox_section: config.sandbox.clone(),
             max_retries: config.rollout.max_retries,
@@ -159,14 +107,14 @@ impl Stack {
             turn_cap: config.proxy.turn_cap,
             trials: trials.to_owned(),
             model,
-            tool_parser: tool_format.map_or_else(String::new, |format| format.name().to_owned()),
+            tool_parser: front.tool_parser,
             observer: Arc::new(move |event| watch(PipelineEvent::Rollout(event))),
             cancel: CancellationToken::new(),
         });
         Ok(Self {
             context,
             shard_meta,
-            engine: serving,
+            engine: front.serving,
             stop,
             server,
         })
@@ -174,10 +122,7 @@ impl Stack {
 
     /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
     pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
-        match &self.engine {
-            Serving::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
-            Serving::Replay => Ok(()),
-        }
+        self.engine.publish(version, weights).await
     }
 
     /// Ends trials that still run, the proxy and the engine.
@@ -187,72 +132,5 @@ impl Stack {
         if tokio::time::timeout(CLOSE, self.server).await.is_err() {
             tracing::warn!("the proxy did not end within {CLOSE:?}");
         }
-    }
-}
-
-/// The policy's shape, without its weights.
-pub(super) fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
-    let path = config.policy.model.join("config.json");
-    let wrong = |reason: String| PipelineError::Config(format!("policy.model: {reason}"));
-    let text = fs_err::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
-    ModelConfig::from_json(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
-}
-
-pub(super) async fn start_engine(
-    config: &RunConfig,
-    weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
-    model_window: usize,
-    version: PolicyVersion,
-    prompt: &Arc<PromptBuilder>,
-) -> Result<(Arc<dyn Engine>, Serving, usize), PipelineError> {
-    match config.engine.kind {
-        EngineKind::Embedded => {
-            let options = EmbeddedOptions {
-                kv_memory: config.engine.kv_memory.0,
-                max_running: config.engine.max_running as usize,
-                ..EmbeddedOptions::default()
-            };
-            let weights = blocking(weights).await??;
-            let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
-            let window = engine.window();
-            Ok((
-                Arc::clone(&engine) as Arc<dyn Engine>,
-                Serving::Embedded(engine),
-                window,
-            ))
-        }
-        EngineKind::Replay => {
-            let path = config.engine.recording.clone().ok_or(PipelineError::MissingKey {
-                key: "engine.recording",
-                why: "the answers that the `replay` engine plays",
-            })?;
-            let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
-            let prompt = Arc::clone(prompt);
-            let render = Arc::new(move |turn: &RecordedTurn| {
-                prompt
-                    .answer(&super::collect::message_of(turn))
-                    .map_err(|error| error.to_string())
-            });
-            Ok((
-                Arc::new(ReplayEngine::new(recording, render)),
-                Serving::Replay,
-                model_window,
-            ))
-        }
-    }
-}
-
-pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
-    match config.engine.tool_parser.as_str() {
-        "auto" => Ok(prompt.detected_tool_format()),
-        name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {
-            PipelineError::Config(format!(
-                "engine.tool_parser: expected `auto` or {}, found `{name}`",
-                ToolFormat::all()
-                    .map(|format| format!("`{}`", format.name()))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ))
-        }),
     }
 }

@@ -1,0 +1,190 @@
+//! The policy as clients meet it: template, engine, address, and the settings of the proxy in front.
+//!
+//! Whoever serves it, in a run or alone, opens it here; sandboxes and shards are theirs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lego_policy::{ModelConfig, Weights};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::PipelineError;
+use super::blocking::blocking;
+use super::run::tokenizer_dir;
+use crate::config::{EngineKind, RunConfig};
+use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
+use crate::prompt::{PromptBuilder, ToolFormat};
+use crate::proxy::{Proxy, ProxyOptions};
+use crate::shard::ShardMeta;
+use crate::trajectory::PolicyVersion;
+
+/// A policy that is ready to be served.
+pub(super) struct Front {
+    /// Of the proxy, but for what its user adds.
+    pub options: ProxyOptions,
+    pub listener: TcpListener,
+    pub address: SocketAddr,
+    /// Name of the tool-call format; empty where the policy knows none.
+    pub tool_parser: String,
+    /// Where new weights go.
+    pub serving: Serving,
+    vocab_size: usize,
+}
+
+/// Engines by what they take new weights from.
+pub(super) enum Serving {
+    Embedded(Arc<EmbeddedEngine>),
+    /// Its answers are recorded: weights are nothing to it.
+    Replay,
+}
+
+impl Serving {
+    /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
+    pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+        match self {
+            Self::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
+            Self::Replay => Ok(()),
+        }
+    }
+}
+
+impl Front {
+    /// Starts the engine and takes the address. `weights` loads what is served first, where the engine serves weights
+    /// at all.
+    pub(super) async fn open(
+        config: &RunConfig,
+        weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
+        version: PolicyVersion,
+    ) -> Result<Self, PipelineError> {
+        let prompt = Arc::new(load_prompt(config)?);
+        let shape = shape(config)?;
+        let model_window = shape.max_position_embeddings;
+        let (engine, serving, window) = start_engine(config, weights, model_window, version, &prompt).await?;
+        let window = config
+            .policy
+            .max_model_len
+            .map_or(window.min(model_window), |own| window.min(own as usize));
+        let listen_error = |source| PipelineError::Listen {
+            address: config.proxy.listen.clone(),
+            source,
+        };
+        let listener = TcpListener::bind(&config.proxy.listen).await.map_err(listen_error)?;
+        let address = listener.local_addr()?;
+        let format = tool_format(config, &prompt)?;
+        let model = match config.engine.served_model.as_str() {
+            "" => "policy".to_owned(),
+            name => name.to_owned(),
+        };
+        let options = ProxyOptions {
+            tool_format: format,
+            window,
+            max_tokens: config.rollout.max_tokens,
+            sampling: config.rollout.sampling(),
+            retry_grace: config.proxy.retry_grace.0,
+            capture: config.capture.train,
+            builder: config.capture.builder,
+            ..ProxyOptions::new(engine, prompt, &model, &format!("http://{address}"))
+        };
+        Ok(Self {
+            options,
+            listener,
+            address,
+            tool_parser: format.map_or_else(String::new, |format| format.name().to_owned()),
+            serving,
+            vocab_size: shape.vocab_size,
+        })
+    }
+
+    /// What shards of its episodes say of themselves.
+    pub(super) fn shard_meta(&self, run_id: &str) -> ShardMeta {
+        let prompt = &self.options.prompt;
+        ShardMeta {
+            run_id: run_id.to_owned(),
+            producer: concat!("lego ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
+            template_sha256: prompt.template().sha256().to_owned(),
+            vocab_size: self.vocab_size as u32,
+        }
+    }
+}
+
+/// Answers clients until `stop`.
+pub(super) fn serve(proxy: &Proxy, listener: TcpListener, stop: &CancellationToken) -> JoinHandle<std::io::Result<()>> {
+    let (proxy, stopped) = (proxy.clone(), stop.clone());
+    tokio::spawn(async move { proxy.serve(listener, stopped.cancelled_owned()).await })
+}
+
+/// The policy's tokenizer and template.
+pub(super) fn load_prompt(config: &RunConfig) -> Result<PromptBuilder, PipelineError> {
+    let template = config.policy.chat_template.as_deref();
+    Ok(PromptBuilder::load(&tokenizer_dir(config), template)?)
+}
+
+/// The policy's shape, without its weights.
+fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
+    let path = config.policy.model.join("config.json");
+    let wrong = |reason: String| PipelineError::Config(format!("policy.model: {reason}"));
+    let text = fs_err::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    ModelConfig::from_json(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
+}
+
+async fn start_engine(
+    config: &RunConfig,
+    weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
+    model_window: usize,
+    version: PolicyVersion,
+    prompt: &Arc<PromptBuilder>,
+) -> Result<(Arc<dyn Engine>, Serving, usize), PipelineError> {
+    match config.engine.kind {
+        EngineKind::Embedded => {
+            let options = EmbeddedOptions {
+                kv_memory: config.engine.kv_memory.0,
+                max_running: config.engine.max_running as usize,
+                ..EmbeddedOptions::default()
+            };
+            let weights = blocking(weights).await??;
+            let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
+            let window = engine.window();
+            Ok((
+                Arc::clone(&engine) as Arc<dyn Engine>,
+                Serving::Embedded(engine),
+                window,
+            ))
+        }
+        EngineKind::Replay => {
+            let path = config.engine.recording.clone().ok_or(PipelineError::MissingKey {
+                key: "engine.recording",
+                why: "the answers that the `replay` engine plays",
+            })?;
+            let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
+            let prompt = Arc::clone(prompt);
+            let render = Arc::new(move |turn: &RecordedTurn| {
+                prompt
+                    .answer(&super::collect::message_of(turn))
+                    .map_err(|error| error.to_string())
+            });
+            Ok((
+                Arc::new(ReplayEngine::new(recording, render)),
+                Serving::Replay,
+                model_window,
+            ))
+        }
+    }
+}
+
+pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
+    match config.engine.tool_parser.as_str() {
+        "auto" => Ok(prompt.detected_tool_format()),
+        name => ToolFormat::from_name(name).map(Some).ok_or_else(|| {
+            PipelineError::Config(format!(
+                "engine.tool_parser: expected `auto` or {}, found `{name}`",
+                ToolFormat::all()
+                    .map(|format| format!("`{}`", format.name()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ))
+        }),
+    }
+}
