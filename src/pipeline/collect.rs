@@ -14,8 +14,6 @@ use super::generate::generate;
 use super::stack::{Stack, StackOptions};
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
-use crate::inference::RecordedTurn;
-use crate::prompt::{Message, Role, ToolCall};
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
@@ -203,22 +201,4 @@ async fn durable(dir: &RunDir) -> Result<Vec<Episode>, PipelineError> {
         return Ok(Vec::new());
     }
     Ok(ShardReader::open(&[folder])?.episodes(None).await?)
-}
-
-/// A recorded answer as a message of the policy.
-pub(super) fn message_of(turn: &RecordedTurn) -> Message {
-    Message {
-        tool_calls: turn
-            .tool_calls
-            .iter()
-            .map(|call| {
-                ToolCall::new(
-                    None,
-                    call.name.clone(),
-                    serde_json::Value::Object(call.arguments.clone()),
-                )
-            })
-            .collect(),
-        ..Message::text(Role::Assistant, turn.content.clone())
-    }
 }

@@ -15,7 +15,7 @@ use super::blocking::blocking;
 use super::run::tokenizer_dir;
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
-use crate::prompt::{PromptBuilder, ToolFormat};
+use crate::prompt::{Message, PromptBuilder, Role, ToolCall, ToolFormat};
 use crate::proxy::{Proxy, ProxyOptions};
 use crate::shard::ShardMeta;
 use crate::trajectory::PolicyVersion;
@@ -161,9 +161,7 @@ async fn start_engine(
             let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
             let prompt = Arc::clone(prompt);
             let render = Arc::new(move |turn: &RecordedTurn| {
-                prompt
-                    .answer(&super::collect::message_of(turn))
-                    .map_err(|error| error.to_string())
+                prompt.answer(&message_of(turn)).map_err(|error| error.to_string())
             });
             Ok((
                 Arc::new(ReplayEngine::new(recording, render)),
@@ -186,5 +184,23 @@ pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<
                     .join(", ")
             ))
         }),
+    }
+}
+
+/// A recorded answer as a message of the policy.
+fn message_of(turn: &RecordedTurn) -> Message {
+    Message {
+        tool_calls: turn
+            .tool_calls
+            .iter()
+            .map(|call| {
+                ToolCall::new(
+                    None,
+                    call.name.clone(),
+                    serde_json::Value::Object(call.arguments.clone()),
+                )
+            })
+            .collect(),
+        ..Message::text(Role::Assistant, turn.content.clone())
     }
 }
