@@ -46,7 +46,7 @@ pub use resolve::{ResolveError, ResolvedTrain};
 pub use rollout::RolloutSection;
 pub use run::RunSection;
 pub use sandbox::{BackendName, HackPolicy, KeepSandbox, PhaseTimeouts, SandboxSection};
-pub use scaffold::ScaffoldSection;
+pub use scaffold::{Dialect, ScaffoldSection};
 pub use schema::run_schema;
 pub use secret::is_secret;
 pub use source::{Location, Source, SourceKind};

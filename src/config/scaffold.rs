@@ -1,6 +1,7 @@
 //! `[scaffold]`
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,9 +10,25 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaffoldSection {
-    /// Which agent: the built-in loop, the task's own solution, or nothing at all.
-    #[schemars(extend("enum" = ["builtin", "oracle", "nop"]))]
+    /// Which agent: the built-in loop, one of the agents that are programs of their own, any other program
+    /// (`custom`), the task's own solution (`oracle`), or nothing at all (`nop`).
+    #[schemars(extend("enum" = [
+        "builtin", "claude-code", "opencode", "codex", "mini-swe-agent", "custom", "oracle", "nop"
+    ]))]
     pub name: String,
+    /// Version that the agent must have; absent: whichever is installed.
+    pub version: Option<String>,
+    /// Folders of this machine that hold the agent's program and what it runs on, visible to it at their own paths,
+    /// read-only; their `bin` and `node_modules/.bin` come first in its PATH.
+    #[schemars(extend("format" = "path"))]
+    pub runtime_mount: Vec<PathBuf>,
+    /// API that the agent speaks, where it knows several (`opencode`); absent: Chat Completions.
+    pub dialect: Option<Dialect>,
+    /// Program and arguments of `custom`. `{model}`, `{base_url}` (without `/v1`), `{token}`, `{workdir}` and
+    /// `{instruction}` are filled in; the instruction also comes on standard input.
+    pub command: Vec<String>,
+    /// Further arguments of the agent.
+    pub args: Vec<String>,
     /// Model calls of an episode at most.
     #[schemars(range(min = 1))]
     pub max_turns: u32,
@@ -26,9 +43,26 @@ impl Default for ScaffoldSection {
     fn default() -> Self {
         Self {
             name: "builtin".to_owned(),
+            version: None,
+            runtime_mount: Vec::new(),
+            dialect: None,
+            command: Vec::new(),
+            args: Vec::new(),
             max_turns: 200,
             max_consecutive_no_tool: 3,
             env: BTreeMap::new(),
         }
     }
+}
+
+/// An API of the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    /// OpenAI Chat Completions.
+    Chat,
+    /// Anthropic Messages.
+    Anthropic,
+    /// OpenAI Responses.
+    Responses,
 }

@@ -23,6 +23,7 @@ impl PipelineError {
                 | Self::Worker(_)
                 | Self::Engine(_)
                 | Self::Sandbox(_)
+                | Self::Scaffold(_)
                 | Self::RunDir(RunDirError::Io { .. })
         )
     }
@@ -110,6 +111,9 @@ pub enum PipelineError {
     /// The sandboxes.
     #[error(transparent)]
     Sandbox(#[from] crate::sandbox::SandboxError),
+    /// The agent.
+    #[error(transparent)]
+    Scaffold(#[from] crate::scaffold::ScaffoldError),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),

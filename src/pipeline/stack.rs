@@ -14,8 +14,8 @@ use crate::config::{BackendName, RunConfig, UnparsedToolCall};
 use crate::proxy::Proxy;
 use crate::rollout::TrialContext;
 use crate::sandbox::local::{LocalBackend, LocalOptions};
-use crate::sandbox::{Backend, Isolation};
-use crate::scaffold;
+use crate::sandbox::{Backend, Isolation, SandboxSpec};
+use crate::scaffold::{self, Scaffold};
 use crate::shard::ShardMeta;
 use crate::trajectory::PolicyVersion;
 
@@ -79,24 +79,29 @@ impl Stack {
         let front = Front::open(config, weights, version).await?;
         let shard_meta = front.shard_meta(run_id);
         let model = front.options.model.clone();
+        let (window, max_tokens) = (front.options.window, front.options.max_tokens);
+        let scaffold = scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?;
         let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
         let server = serve(&proxy, front.listener, &stop);
         let backend = match config.sandbox.backend {
-            BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions::new(
-                &options.init_exe,
-                &options.scratch,
-            ))),
+            BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions {
+                read_only: config.scaffold.runtime_mount.clone(),
+                ..LocalOptions::new(&options.init_exe, &options.scratch)
+            })),
         };
         backend.reap()?;
         if let Isolation::Weak(missing) = backend.isolation().await? {
             observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
         }
+        if scaffold.runs_inside() {
+            probe(&backend, scaffold.as_ref(), &options.scratch).await?;
+        }
         let watch = Arc::clone(observer);
         let context = Arc::new(TrialContext {
             run_id: run_id.to_owned(),
             backend,
-            scaffold: scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?,
+            scaffold,
             proxy,
             proxy_address: front.address,
             scaffold_section: config.scaffold.clone(),
@@ -107,6 +112,8 @@ impl Stack {
             turn_cap: config.proxy.turn_cap,
             trials: trials.to_owned(),
             model,
+            window,
+            max_tokens,
             tool_parser: front.tool_parser,
             observer: Arc::new(move |event| watch(PipelineEvent::Rollout(event))),
             cancel: CancellationToken::new(),
@@ -133,4 +140,13 @@ impl Stack {
             tracing::warn!("the proxy did not end within {CLOSE:?}");
         }
     }
+}
+
+/// Fails where the agent is not in the sandbox, before the first trial does.
+async fn probe(backend: &Backend, scaffold: &dyn Scaffold, scratch: &Path) -> Result<(), PipelineError> {
+    let source = tempfile::tempdir_in(scratch)?;
+    let sandbox = backend.create(SandboxSpec::probe(source.path().to_owned())).await?;
+    let probed = scaffold.probe(sandbox.as_ref()).await;
+    sandbox.destroy().await?;
+    Ok(probed?)
 }

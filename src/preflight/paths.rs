@@ -106,6 +106,19 @@ impl Paths {
             ),
             _ => {}
         }
+        for folder in run
+            .config
+            .scaffold
+            .runtime_mount
+            .iter()
+            .filter(|folder| !folder.is_dir())
+        {
+            fatal(
+                format!("scaffold.runtime_mount: no folder {}", folder.display()),
+                "scaffold.runtime_mount",
+                "write the folder that holds the agent's program",
+            );
+        }
     }
 
     fn tasks(&self, context: Context<'_>, found: &mut Vec<Finding>) {

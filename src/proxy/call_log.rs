@@ -3,6 +3,7 @@
 //! Lines are written before the answer is given out, so that the end of this process loses no finished call,
 //! and reach the disk in batches. The log is append-only; nothing in it is ever changed.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ pub(super) struct Begin {
     /// Counted from 0 within the session.
     pub(super) call: u32,
     pub(super) at: Timestamp,
+    /// The dialect, as shards name it.
+    #[serde(default)]
+    pub(super) endpoint: Cow<'static, str>,
     /// SHA-256 of the request's body.
     pub(super) digest: String,
     pub(super) conversation: ConversationId,

@@ -53,6 +53,7 @@ fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, Completi
         RawPrompt::Ids(ids) => tokenizer.decode(ids),
     };
     let request = ModelRequest {
+        endpoint: "openai_completions",
         digest: hex(&Sha256::digest(body)),
         messages: vec![Message::text(Role::User, said.clone())],
         tools: None,

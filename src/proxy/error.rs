@@ -156,6 +156,14 @@ impl ApiError {
         }
     }
 
+    pub(super) fn no_tool_calls(limit: u32) -> Self {
+        let message = format!("The last {limit} answers of this conversation called no tool: it has ended.");
+        Self {
+            code: Some("no_tool_calls"),
+            ..Self::new(429, "rate_limit_error", message)
+        }
+    }
+
     pub(super) fn unavailable(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         let retry_after = retry_after.or(Some(Duration::from_secs(1)));
         Self {

@@ -42,6 +42,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use error::ApiError;
 use metrics::Metrics;
 use session::Session;
@@ -113,6 +115,13 @@ impl Proxy {
         sessions.by_key.insert(ticket.key.0.clone(), session);
         self.0.metrics.sessions_opened.fetch_add(1, Ordering::Relaxed);
         Ok(ticket)
+    }
+
+    /// Fires once a call of the session was refused for good: its turn cap is reached, or its agent stopped calling
+    /// tools. `None` for a session that is not open.
+    pub fn no_more_calls(&self, key: &SessionKey) -> Option<CancellationToken> {
+        let sessions = self.0.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        Some(sessions.by_key.get(&key.0)?.no_more_calls.clone())
     }
 
     /// Closes a session: its running generations are aborted, later calls are refused for good, and what it

@@ -93,6 +93,8 @@ pub struct SessionOptions {
     pub sampling: Option<SamplingParams>,
     /// Model calls at most.
     pub turn_cap: Option<u32>,
+    /// Answers without a tool call, in sequence, after which a conversation that offers tools is refused.
+    pub max_consecutive_no_tool: Option<u32>,
     /// Where its calls are logged (`calls.jsonl`).
     pub call_log: Option<PathBuf>,
     /// Makes its sampling repeatable, as far as the engine is.
@@ -119,6 +121,8 @@ pub struct SessionCapture {
     pub audit: CaptureAudit,
     /// The account of every sampled token.
     pub ledger: Ledger,
+    /// Dialect of the main conversation, as shards name it; empty where nothing was called.
+    pub endpoint: String,
     /// Transcript of the main conversation: a JSON array of messages.
     pub messages: String,
     /// Time between requests and ends of answers, summed over all calls, in seconds.
@@ -133,6 +137,8 @@ pub struct SessionCapture {
     pub n_engine_errors: u32,
     /// Whether a call was refused because the window was full.
     pub context_overflow: bool,
+    /// Whether a call was refused because the agent had stopped calling tools.
+    pub no_tool_calls: bool,
     /// Whether a call was refused because the turn cap was reached.
     pub turn_cap_reached: bool,
 }

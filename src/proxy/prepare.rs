@@ -37,6 +37,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
     let (place, recorded, parent, replaces) = {
         let mut state = session.state();
         let place = state.recording.place(&request.messages, tools);
+        session.still_calls_tools(&state, place.conversation)?;
         if let Some(last_end) = state.last_end.get(&place.conversation).copied() {
             state
                 .tool_gaps
@@ -96,6 +97,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
     let (base, base_len) = session.state().recording.base(&prompt);
     let begin = Begin {
         call,
+        endpoint: request.endpoint.into(),
         at: jiff::Timestamp::now(),
         conversation: place.conversation,
         parent,

@@ -1,6 +1,7 @@
 //! What a session has recorded: tokens in the forest, messages in the turns. Built live, or from the log.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -27,6 +28,10 @@ pub(super) struct Recording {
     preempted: u32,
     /// Tokens sampled behind stop texts.
     beyond: u64,
+    /// The dialect of each conversation's first answer.
+    endpoints: BTreeMap<ConversationId, Cow<'static, str>>,
+    /// Answers without a tool call, in sequence, of each conversation that offers tools.
+    without_tool: HashMap<ConversationId, u32>,
 }
 
 impl Recording {
@@ -72,6 +77,15 @@ impl Recording {
         };
         messages.extend_from_slice(&begin.new);
         Some((messages, tools))
+    }
+
+    /// Answers without a tool call, in sequence, of a conversation that offers tools.
+    pub(super) fn answers_without_tool(&self, conversation: ConversationId) -> u32 {
+        let offers = |id: ConversationId| self.turns.conversations().get(id.0 as usize)?.tools.as_ref();
+        match offers(conversation) {
+            Some(_) => self.without_tool.get(&conversation).copied().unwrap_or_default(),
+            None => 0,
+        }
     }
 
     /// The call whose answer an identical request would replace.
@@ -121,6 +135,15 @@ impl Recording {
             conversation: begin.conversation,
         })?;
         self.tool_calls += end.answer.tool_calls.len() as u32;
+        self.endpoints
+            .entry(begin.conversation)
+            .or_insert_with(|| begin.endpoint.clone());
+        let streak = self.without_tool.entry(begin.conversation).or_default();
+        *streak = if end.answer.tool_calls.is_empty() {
+            *streak + 1
+        } else {
+            0
+        };
         self.parse_errors += end.parse_errors;
         self.beyond += u64::from(end.beyond);
         let Some(node) = node else { return Ok(()) };
@@ -180,6 +203,12 @@ impl Recording {
             segments: export.segments,
             audit,
             ledger,
+            endpoint: self
+                .endpoints
+                .iter()
+                .find(|(conversation, _)| main.contains(conversation))
+                .map(|(_, endpoint)| endpoint.to_string())
+                .unwrap_or_default(),
             messages: serde_json::to_string(&transcript).unwrap_or_default(),
             ..SessionCapture::default()
         }

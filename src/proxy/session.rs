@@ -23,6 +23,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(15);
 /// A model call in no dialect.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ModelRequest {
+    /// The dialect, as shards name it.
+    pub(super) endpoint: &'static str,
     /// SHA-256 of the body; equal bodies are the same request.
     pub(super) digest: String,
     pub(super) messages: Vec<Message>,
@@ -56,6 +58,8 @@ pub(super) struct Session {
     pub(super) proxy: Arc<ProxyOptions>,
     pub(super) log: Option<Arc<CallLog>>,
     pub(super) closed: CancellationToken,
+    /// Fires when a call is refused for good: the agent should end now.
+    pub(super) no_more_calls: CancellationToken,
     pub(super) counts: Counts,
     running: watch::Sender<usize>,
     state: Mutex<SessionState>,
@@ -84,6 +88,7 @@ pub(super) struct Counts {
     pub(super) sampling_overrides: AtomicU32,
     pub(super) engine_errors: AtomicU32,
     pub(super) context_overflow: AtomicBool,
+    pub(super) no_tool_calls: AtomicBool,
     pub(super) turn_cap_reached: AtomicBool,
 }
 
@@ -112,6 +117,7 @@ impl Session {
             proxy,
             log,
             closed: CancellationToken::new(),
+            no_more_calls: CancellationToken::new(),
             counts: Counts::default(),
             running: watch::channel(0).0,
             state: Mutex::default(),
@@ -139,6 +145,7 @@ impl Session {
             && state.calls >= cap
         {
             self.counts.turn_cap_reached.store(true, Ordering::Relaxed);
+            self.no_more_calls.cancel();
             return Err(ApiError::turn_cap(cap));
         }
         let flight = Flight::new(state.calls, self.closed.child_token());
@@ -219,8 +226,21 @@ impl Session {
         capture.n_sampling_overrides = self.counts.sampling_overrides.load(Ordering::Relaxed);
         capture.n_engine_errors = self.counts.engine_errors.load(Ordering::Relaxed);
         capture.context_overflow = self.counts.context_overflow.load(Ordering::Relaxed);
+        capture.no_tool_calls = self.counts.no_tool_calls.load(Ordering::Relaxed);
         capture.turn_cap_reached = self.counts.turn_cap_reached.load(Ordering::Relaxed);
         capture
+    }
+
+    /// Refuses a conversation whose last answers called no tool although they could, as many in sequence as the
+    /// session allows.
+    pub(super) fn still_calls_tools(&self, state: &SessionState, conversation: ConversationId) -> Result<(), ApiError> {
+        let limit = self.options.max_consecutive_no_tool.unwrap_or(u32::MAX);
+        if state.recording.answers_without_tool(conversation) < limit {
+            return Ok(());
+        }
+        self.counts.no_tool_calls.store(true, Ordering::Relaxed);
+        self.no_more_calls.cancel();
+        Err(ApiError::no_tool_calls(limit))
     }
 
     /// Writes a line where this session has a log. A failure is remembered and makes the capture fail.

@@ -1,5 +1,6 @@
 //! From what happened to an outcome: whose doing it was, and whether it is tried again (sandbox.md §4).
 
+use crate::proxy::SessionCapture;
 use crate::scaffold::{AgentEnd, ScaffoldError};
 use crate::trajectory::Outcome;
 
@@ -73,6 +74,39 @@ pub(super) fn of_agent(end: &AgentEnd) -> Outcome {
     }
 }
 
+/// The same for an agent that is a program inside: the proxy saw what its exit does not tell.
+///
+/// # Errors
+/// Where it never called the model, or ended because the engine failed it.
+pub(super) fn of_agent_inside(end: &AgentEnd, capture: &SessionCapture) -> Result<Outcome, Failure> {
+    let said = match end {
+        AgentEnd::Failed { exit_code, detail } => {
+            let code = exit_code.map_or_else(String::new, |code| format!(" (exit code {code})"));
+            format!("{code}: {detail}")
+        }
+        _ => String::new(),
+    };
+    let failed = matches!(end, AgentEnd::Failed { .. });
+    if capture.audit.num_calls == 0 && !capture.context_overflow && *end != AgentEnd::Timeout {
+        return Err(Failure {
+            outcome: Outcome::EnvSetupFailed,
+            reason: format!("the agent ended without a model call{said}"),
+            retry: true,
+        });
+    }
+    if failed && capture.n_engine_errors > 0 {
+        return Err(Failure::infrastructure(format!(
+            "the agent failed after the engine had{said}"
+        )));
+    }
+    Ok(match end {
+        _ if capture.turn_cap_reached => Outcome::MaxTurnsReached,
+        AgentEnd::Failed { .. } if capture.no_tool_calls => Outcome::Completed,
+        AgentEnd::Failed { .. } if capture.context_overflow => Outcome::Overlong,
+        end => of_agent(end),
+    })
+}
+
 /// An error and its sources in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -108,5 +142,33 @@ mod tests {
         assert_eq!((gone.outcome, gone.retry), (Outcome::InfraError, true));
         assert!(!gone.outcome.is_graded());
         assert!(!Failure::from(ScaffoldError::Cancelled).retry);
+    }
+
+    #[test]
+    fn the_proxy_tells_what_an_exit_code_does_not() {
+        let failed = AgentEnd::Failed {
+            exit_code: Some(1),
+            detail: "429".to_owned(),
+        };
+        let seen = |change: fn(&mut SessionCapture)| {
+            let mut capture = SessionCapture::default();
+            capture.audit.num_calls = 3;
+            change(&mut capture);
+            of_agent_inside(&failed, &capture).map_err(|failure| failure.outcome)
+        };
+        assert_eq!(seen(|_| {}), Ok(Outcome::AgentError));
+        assert_eq!(
+            seen(|capture| capture.turn_cap_reached = true),
+            Ok(Outcome::MaxTurnsReached)
+        );
+        assert_eq!(seen(|capture| capture.no_tool_calls = true), Ok(Outcome::Completed));
+        assert_eq!(seen(|capture| capture.context_overflow = true), Ok(Outcome::Overlong));
+        assert_eq!(seen(|capture| capture.n_engine_errors = 1), Err(Outcome::InfraError));
+        assert_eq!(
+            seen(|capture| capture.audit.num_calls = 0),
+            Err(Outcome::EnvSetupFailed)
+        );
+        let never = of_agent_inside(&AgentEnd::Completed, &SessionCapture::default()).unwrap_err();
+        assert_eq!(never.reason, "the agent ended without a model call");
     }
 }

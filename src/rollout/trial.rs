@@ -9,9 +9,9 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::{Failure, chain, of_agent};
+use super::outcome::{Failure, chain, of_agent, of_agent_inside};
 use super::trial_files::{Ended, Spans, since};
-use super::trial_spec::TEARDOWN;
+use super::trial_spec::{TEARDOWN, url_inside};
 use super::{Observer, RolloutEvent, TrialPlan};
 use crate::config::{SandboxSection, ScaffoldSection};
 use crate::metrics::quantile;
@@ -49,6 +49,10 @@ pub struct TrialContext {
     pub trials: PathBuf,
     /// Served model name.
     pub model: String,
+    /// Prompt and answer together, in tokens.
+    pub window: usize,
+    /// Tokens of one answer at most.
+    pub max_tokens: u32,
     /// Tool-call parser.
     pub tool_parser: String,
     /// Who watches.
@@ -167,12 +171,14 @@ impl TrialContext {
     ) -> Result<Outcome, Failure> {
         let folder = self.folder(plan);
         fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
+        let inside = self.scaffold.runs_inside();
         let session = self.proxy.open_session(SessionOptions {
             task_id: plan.task.id.clone(),
             episode_index: plan.episode_index,
             sampling: Some(plan.sampling),
             seed: plan.seed,
-            turn_cap: self.turn_cap,
+            turn_cap: self.session_turn_cap(),
+            max_consecutive_no_tool: inside.then_some(self.scaffold_section.max_consecutive_no_tool),
             call_log: Some(folder.join("calls.jsonl")),
         });
         let session = match session {
@@ -185,13 +191,20 @@ impl TrialContext {
             task: Arc::clone(&plan.task),
             instruction: plan.task.instruction().to_owned(),
             sandbox: Arc::clone(sandbox),
-            session_url: session.url.clone(),
+            session_url: if inside {
+                url_inside(sandbox.as_ref(), &session)
+            } else {
+                session.url.clone()
+            },
             session_token: session.token.clone(),
             model: self.model.clone(),
+            window: self.window,
+            max_tokens: self.max_tokens,
             max_turns: self.scaffold_section.max_turns,
             max_consecutive_no_tool: self.scaffold_section.max_consecutive_no_tool,
             timeout: limit,
             logs: folder.join("agent"),
+            no_more_calls: self.proxy.no_more_calls(&session.key).unwrap_or_default(),
             cancel: self.cancel.child_token(),
         };
         let ended = tokio::time::timeout(limit + TEARDOWN, self.scaffold.run(job)).await;
@@ -228,7 +241,10 @@ impl TrialContext {
             }
         };
         record.timings.tool_s = report.tool_s;
-        let outcome = of_agent(&report.end);
+        let outcome = match &record.capture {
+            Some(capture) if inside => of_agent_inside(&report.end, capture)?,
+            _ => of_agent(&report.end),
+        };
         record.report = Some(report);
         if self.cancel.is_cancelled() {
             return Err(Failure::cancelled());

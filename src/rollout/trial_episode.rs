@@ -5,10 +5,8 @@ use jiff::Timestamp;
 use super::TrialPlan;
 use super::trial::{TrialContext, TrialRecord};
 use crate::config::HackPolicy;
-use crate::trajectory::{CaptureAudit, Episode, TrialId};
-
-/// The dialect that is served.
-const ENDPOINT: &str = "openai_chat_completions";
+use crate::proxy::SessionCapture;
+use crate::trajectory::{Episode, TrialId};
 
 impl TrialContext {
     /// The episode of a trial that is not tried again.
@@ -20,10 +18,11 @@ impl TrialContext {
         started_at: Timestamp,
         record: TrialRecord,
     ) -> Episode {
-        let (segments, audit, messages) = match record.capture {
-            Some(capture) => (capture.segments, capture.audit, capture.messages),
-            None => (Vec::new(), CaptureAudit::default(), "[]".to_owned()),
-        };
+        let capture = record.capture.unwrap_or_else(|| SessionCapture {
+            messages: "[]".to_owned(),
+            ..SessionCapture::default()
+        });
+        let audit = capture.audit;
         let mut reward = record.verdict.as_ref().map(|verdict| verdict.reward);
         let hack_flags = record
             .verdict
@@ -72,8 +71,8 @@ impl TrialContext {
             agent_version: self.scaffold.version().to_owned(),
             model: self.model.clone(),
             tool_parser: self.tool_parser.clone(),
-            endpoint: ENDPOINT.to_owned(),
-            segments,
+            endpoint: capture.endpoint,
+            segments: capture.segments,
             reward: if record.outcome.is_graded() { reward } else { None },
             rewards: record.verdict.map(|verdict| verdict.rewards).unwrap_or_default(),
             sampling: plan.sampling,
@@ -83,7 +82,7 @@ impl TrialContext {
             hack_flags,
             started_at,
             timings: record.timings,
-            messages,
+            messages: capture.messages,
         }
     }
 }

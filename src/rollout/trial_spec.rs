@@ -9,6 +9,7 @@ use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
 use crate::config::{HumanDuration, KeepSandbox};
+use crate::proxy::SessionTicket;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
 use crate::task::resolve_env;
 use crate::trajectory::Outcome;
@@ -35,6 +36,12 @@ impl TrialContext {
             self.sandbox_section.timeouts.agent,
             plan.task.agent_timeout().unwrap_or(AGENT),
         )
+    }
+
+    /// Model calls of a session at most. An agent inside is stopped by the proxy, since most have no cap of their own.
+    pub(super) fn session_turn_cap(&self) -> Option<u32> {
+        let own = self.scaffold.runs_inside().then_some(self.scaffold_section.max_turns);
+        own.into_iter().chain(self.turn_cap).min()
     }
 
     /// The run's own limit, else the task's times the multiplier.
@@ -134,6 +141,14 @@ impl TrialContext {
             labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
             lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
         })
+    }
+}
+
+/// The session's base URL as a program inside reaches it.
+pub(super) fn url_inside(sandbox: &dyn Sandbox, session: &SessionTicket) -> String {
+    match sandbox.proxy_url() {
+        Some(proxy) => format!("{}/sess/{}", proxy.trim_end_matches('/'), session.key),
+        None => session.url.clone(),
     }
 }
 

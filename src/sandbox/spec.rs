@@ -26,6 +26,22 @@ pub struct SandboxSpec {
     pub lifetime: Duration,
 }
 
+impl SandboxSpec {
+    /// A sandbox in which something is only tried out.
+    pub fn probe(source: PathBuf) -> Self {
+        Self {
+            source,
+            workdir: "/work".to_owned(),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            network: Network::None,
+            name: "probe".to_owned(),
+            labels: BTreeMap::new(),
+            lifetime: Duration::from_mins(1),
+        }
+    }
+}
+
 /// Resource limits; `None` is the machine's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {

@@ -7,6 +7,7 @@ mod builtin;
 mod error;
 mod nop;
 mod oracle;
+mod process;
 mod registry;
 mod report;
 #[cfg(test)]
@@ -38,6 +39,20 @@ pub trait Scaffold: Send + Sync {
     /// The agent's own version.
     fn version(&self) -> &str;
 
+    /// Whether it is a program inside the sandbox. It then reaches the proxy as the sandbox does, the proxy counts
+    /// its turns, and an end without a single model call is a failure of its set-up.
+    fn runs_inside(&self) -> bool {
+        false
+    }
+
+    /// Looks whether the agent is there, in a sandbox that is made for that; learns its version.
+    ///
+    /// # Errors
+    /// Where it is missing or another than asked for.
+    async fn probe(&self, _sandbox: &dyn Sandbox) -> Result<(), ScaffoldError> {
+        Ok(())
+    }
+
     /// Works on the task until the agent ends, its limits are reached or it is cancelled.
     ///
     /// # Errors
@@ -59,6 +74,10 @@ pub struct AgentJob {
     pub session_token: String,
     /// Served model name.
     pub model: String,
+    /// Prompt and answer together, in tokens.
+    pub window: usize,
+    /// Tokens of one answer at most.
+    pub max_tokens: u32,
     /// Model calls at most.
     pub max_turns: u32,
     /// Answers without a tool call, in sequence, at most.
@@ -67,6 +86,8 @@ pub struct AgentJob {
     pub timeout: Duration,
     /// Host folder for its logs.
     pub logs: std::path::PathBuf,
+    /// Fires when the proxy takes no more calls of the session.
+    pub no_more_calls: CancellationToken,
     /// Fires when the trial is to stop.
     pub cancel: CancellationToken,
 }

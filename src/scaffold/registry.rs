@@ -2,34 +2,44 @@
 
 use std::sync::Arc;
 
-use crate::config::ScaffoldSection;
-
+use super::process::{ClaudeCode, Codex, Custom, MiniSweAgent, OpenCode, ProcessAgent};
 use super::{Builtin, Nop, Oracle, Scaffold};
+use crate::config::{Dialect, ScaffoldSection};
 
-const SUPPORTED: [&str; 3] = ["builtin", "oracle", "nop"];
-const NOT_YET: [&str; 12] = [
+const SUPPORTED: [&str; 8] = [
+    "builtin",
     "claude-code",
     "opencode",
     "codex",
+    "mini-swe-agent",
+    "custom",
+    "oracle",
+    "nop",
+];
+const NOT_YET: [&str; 7] = [
     "openhands",
     "terminus-2",
-    "mini-swe-agent",
     "aider",
     "qwen-code",
     "pi",
     "cline",
     "gemini-cli",
-    "custom",
 ];
 
 /// `[scaffold] name` names no scaffold that can run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UnknownScaffold {
     /// It is planned.
-    #[error("scaffold `{0}` is not supported yet; supported: builtin, oracle, nop")]
+    #[error("scaffold `{0}` is not supported yet; supported: {known}", known = SUPPORTED.join(", "))]
     NotYet(String),
+    /// `custom` without a program.
+    #[error("scaffold `custom` without scaffold.command: write `command = [\"<program>\", \"<argument>\", …]`")]
+    NoCommand,
+    /// It speaks one API only.
+    #[error("scaffold.dialect: `{0}` speaks one API only; take the key out")]
+    OneDialect(String),
     /// It is nothing we know.
-    #[error("there is no scaffold `{name}`; supported: builtin, oracle, nop{}", hint(.nearest.as_deref()))]
+    #[error("there is no scaffold `{name}`; supported: {}{}", SUPPORTED.join(", "), hint(.nearest.as_deref()))]
     Unknown {
         /// As written.
         name: String,
@@ -45,9 +55,24 @@ fn hint(nearest: Option<&str>) -> String {
 /// The scaffold that `[scaffold]` asks for.
 ///
 /// # Errors
-/// When the name is not one of `builtin`, `oracle` and `nop`.
+/// When the name is none that can run, or its keys do not fit it.
 pub fn by_name(section: &ScaffoldSection) -> Result<Arc<dyn Scaffold>, UnknownScaffold> {
-    match section.name.as_str() {
+    let name = section.name.as_str();
+    if section.dialect.is_some() && name != "opencode" {
+        return Err(UnknownScaffold::OneDialect(name.to_owned()));
+    }
+    match name {
+        "claude-code" => Ok(Arc::new(ProcessAgent::new(ClaudeCode, section))),
+        "opencode" => {
+            let dialect = section.dialect.unwrap_or(Dialect::Chat);
+            Ok(Arc::new(ProcessAgent::new(OpenCode { dialect }, section)))
+        }
+        "codex" => Ok(Arc::new(ProcessAgent::new(Codex, section))),
+        "mini-swe-agent" => Ok(Arc::new(ProcessAgent::new(MiniSweAgent, section))),
+        "custom" => {
+            let custom = Custom::new(&section.command).ok_or(UnknownScaffold::NoCommand)?;
+            Ok(Arc::new(ProcessAgent::new(custom, section)))
+        }
         "builtin" => Ok(Arc::new(Builtin::new(section.env.clone()))),
         "oracle" => Ok(Arc::new(Oracle)),
         "nop" => Ok(Arc::new(Nop)),
@@ -88,19 +113,36 @@ mod tests {
     }
 
     #[test]
-    fn the_three_of_ours_are_there() {
+    fn every_supported_name_is_a_scaffold_of_that_name() {
         for name in SUPPORTED {
-            assert_eq!(by_name(&section(name)).unwrap().name(), name);
+            let section = ScaffoldSection {
+                command: vec!["agent".to_owned()],
+                ..section(name)
+            };
+            assert_eq!(by_name(&section).unwrap().name(), name);
         }
     }
 
     #[test]
+    fn keys_that_do_not_fit_are_refused() {
+        assert!(refusal("custom").contains("scaffold.command"));
+        let section = ScaffoldSection {
+            dialect: Some(Dialect::Chat),
+            ..section("codex")
+        };
+        assert_eq!(
+            by_name(&section).err(),
+            Some(UnknownScaffold::OneDialect("codex".to_owned()))
+        );
+    }
+
+    #[test]
     fn planned_agents_say_so_and_typos_get_the_nearest_name() {
-        assert!(refusal("claude-code").contains("`claude-code` is not supported yet"));
+        assert!(refusal("terminus-2").contains("`terminus-2` is not supported yet"));
         assert!(refusal("biultin").contains("did you mean `builtin`?"));
         assert_eq!(
             refusal("zebra"),
-            "there is no scaffold `zebra`; supported: builtin, oracle, nop"
+            format!("there is no scaffold `zebra`; supported: {}", SUPPORTED.join(", "))
         );
     }
 }

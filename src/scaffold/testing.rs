@@ -124,10 +124,13 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
         session_url: session_url.to_owned(),
         session_token: "secret".to_owned(),
         model: "policy".to_owned(),
+        window: 4096,
+        max_tokens: 512,
         max_turns: 6,
         max_consecutive_no_tool: 1,
         timeout: Duration::from_secs(20),
         logs,
+        no_more_calls: CancellationToken::new(),
         cancel: CancellationToken::new(),
     }
 }

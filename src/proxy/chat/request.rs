@@ -38,6 +38,7 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
         .is_some_and(|options| options["include_usage"] == true);
     Ok(ChatRequest {
         request: ModelRequest {
+            endpoint: "openai_chat_completions",
             digest: hex(&Sha256::digest(body)),
             messages,
             calls_allowed: tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none"),

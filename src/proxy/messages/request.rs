@@ -44,6 +44,7 @@ pub(super) fn parse(body: &[u8], served: &str) -> Result<MessagesRequest, ApiErr
             .is_none_or(|choice| choice["type"].as_str() != Some("none"));
     Ok(MessagesRequest {
         request: ModelRequest {
+            endpoint: "anthropic_messages",
             digest: hex(&Sha256::digest(body)),
             messages,
             tools,

@@ -75,6 +75,7 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
     let calls_allowed = tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none");
     Ok(ResponsesRequest {
         request: ModelRequest {
+            endpoint: "openai_responses",
             digest: hex(&Sha256::digest(body)),
             messages,
             tools,

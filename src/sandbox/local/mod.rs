@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::{Isolation, Network, Sandbox, SandboxError, SandboxSpec};
+use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
 use start::Refusal;
 
 /// Name of the hidden subcommand that `init_main` implements.
@@ -155,20 +155,5 @@ impl LocalBackend {
     /// Folder of the sandboxes.
     pub fn root(&self) -> &Path {
         &self.options.root
-    }
-}
-
-impl SandboxSpec {
-    fn probe(source: PathBuf) -> Self {
-        Self {
-            source,
-            workdir: "/work".to_owned(),
-            env: std::collections::BTreeMap::new(),
-            limits: super::Limits::default(),
-            network: Network::None,
-            name: "probe".to_owned(),
-            labels: std::collections::BTreeMap::new(),
-            lifetime: std::time::Duration::from_mins(1),
-        }
     }
 }

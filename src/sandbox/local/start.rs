@@ -16,7 +16,7 @@ use super::layout::Layout;
 use super::link::Link;
 use super::owner::Owner;
 use super::running::LocalSandbox;
-use super::wire::{Mode, Reply, Request, Setup};
+use super::wire::{Mode, Mount, Reply, Request, Setup};
 use super::{FOLDERS, INIT_COMMAND, LocalOptions, NOBODY, PROXY_PORT, WEAK, WEAKER, network, tree};
 
 /// How long an init may take until it is ready.
@@ -84,7 +84,14 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         scratch: scratch.clone(),
         lower: lower.clone(),
         workdir: spec.workdir.clone(),
-        read_only: options.read_only.clone(),
+        read_only: options
+            .read_only
+            .iter()
+            .map(|path| Mount {
+                from: path.clone(),
+                at: path.clone(),
+            })
+            .collect(),
         proxy_port: proxy.map(|address| address.port()),
         memory: spec.limits.memory,
         pids: spec.limits.pids,

@@ -28,6 +28,13 @@ pub(super) enum Mode {
     Weak,
 }
 
+/// A host folder and where it appears inside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Mount {
+    pub(super) from: PathBuf,
+    pub(super) at: PathBuf,
+}
+
 /// The first message: everything the init needs to build the sandbox.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
@@ -38,8 +45,8 @@ pub(super) struct Setup {
     /// Lower folder of an overlay; `None` where the folder was copied.
     pub(super) lower: Option<PathBuf>,
     pub(super) workdir: String,
-    /// Host paths that appear inside, read-only.
-    pub(super) read_only: Vec<PathBuf>,
+    /// Host folders that appear inside, read-only.
+    pub(super) read_only: Vec<Mount>,
     /// Whether a listener for the proxy is wanted, or (weak mode) its port.
     pub(super) proxy_port: Option<u16>,
     pub(super) memory: Option<u64>,

@@ -51,7 +51,7 @@ impl Fence {
     pub(super) fn weak(setup: &Setup) -> Result<Self, Failure> {
         let folders = Folders {
             scratch: setup.scratch.clone(),
-            read_only: setup.read_only.clone(),
+            read_only: setup.read_only.iter().map(|mount| mount.from.clone()).collect(),
             proxy_port: setup.proxy_port,
         };
         Ok(Self {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -59,6 +59,11 @@ fn stage(setup: &mut Setup) -> Result<(), Failure> {
     let open = |path: &Path| super::root::handle(path);
     let scratch = open(&setup.scratch)?;
     let lower = setup.lower.as_deref().map(open).transpose()?;
+    let mounts = setup
+        .read_only
+        .iter()
+        .map(|mount| open(&mount.from))
+        .collect::<Result<Vec<_>, Failure>>()?;
     mount(
         Some("lego"),
         STAGE,
@@ -67,11 +72,16 @@ fn stage(setup: &mut Setup) -> Result<(), Failure> {
         Some("mode=755,size=64k"),
     )
     .map_err(fail)?;
-    for (name, source) in [("scratch", Some(scratch)), ("lower", lower)] {
-        let Some(source) = source else { continue };
+    let place = |name: &str, source: &OwnedFd| -> Result<PathBuf, Failure> {
         let target = Path::new(STAGE).join(name);
         fs::create_dir(&target).map_err(|error| Failure::new(target.display(), error))?;
-        super::root::bind_handle(&source, &target)?;
+        super::root::bind_handle(source, &target)?;
+        Ok(target)
+    };
+    place("scratch", &scratch)?;
+    lower.map(|lower| place("lower", &lower)).transpose()?;
+    for (index, (mount, source)) in setup.read_only.iter_mut().zip(&mounts).enumerate() {
+        mount.from = place(&format!("mount{index}"), source)?;
     }
     setup.scratch = Path::new(STAGE).join("scratch");
     setup.lower = setup.lower.as_ref().map(|_| Path::new(STAGE).join("lower"));

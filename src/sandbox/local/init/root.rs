@@ -90,7 +90,7 @@ pub(super) fn build(setup: &Setup) -> Result<(), Failure> {
     let extra = setup
         .read_only
         .iter()
-        .map(|path| Ok((path, handle(path)?)))
+        .map(|mount| Ok((&mount.at, handle(&mount.from)?)))
         .collect::<Result<Vec<_>, Failure>>()?;
 
     let root = Path::new(STAGE);

@@ -1,0 +1,158 @@
+//! Is the agent there, and which version? Asked once a run, in a sandbox of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Adapter;
+use crate::config::ScaffoldSection;
+use crate::sandbox::{ExecRequest, Sandbox};
+use crate::scaffold::ScaffoldError;
+
+/// PATH behind the mounted folders.
+const SYSTEM: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where a mounted folder may hold programs.
+const PLACES: [&str; 4] = ["bin", "node_modules/.bin", ".bin", ""];
+/// Time for an agent to tell its version; the first start of some is slow.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Exit code of a shell where a program is not there.
+const NOT_FOUND: i32 = 127;
+
+/// The agent's PATH inside.
+pub(super) fn path(section: &ScaffoldSection) -> String {
+    let mounted = section.runtime_mount.iter().flat_map(|folder| {
+        PLACES.map(|place| folder.join(place).to_string_lossy().trim_end_matches('/').to_owned() + ":")
+    });
+    mounted.collect::<String>() + SYSTEM
+}
+
+/// The version of the agent that the sandbox holds.
+///
+/// # Errors
+/// Where it is not there, does not run, or is another version than `scaffold.version`.
+pub(super) async fn version(
+    adapter: &dyn Adapter,
+    section: &ScaffoldSection,
+    sandbox: &dyn Sandbox,
+) -> Result<String, ScaffoldError> {
+    let wrong = |reason: String| ScaffoldError::Setup {
+        agent: adapter.name().to_owned(),
+        reason,
+    };
+    let program = adapter.program();
+    let mut request =
+        ExecRequest::shell("command -v -- \"$0\" >/dev/null || exit 127; [ $# = 0 ] || exec \"$0\" \"$@\"");
+    request.argv.push(program.to_owned());
+    request.argv.extend(
+        adapter
+            .version_args()
+            .unwrap_or_default()
+            .iter()
+            .map(|word| (*word).to_owned()),
+    );
+    request.env.insert("PATH".to_owned(), path(section));
+    request.env.extend(section.env.clone());
+    request.timeout = PATIENCE;
+    let output = sandbox.exec(request).await?;
+    if output.exit_code == NOT_FOUND {
+        return Err(wrong(missing(adapter, section)));
+    }
+    let said = output.output.trim();
+    if output.exit_code != 0 {
+        return Err(wrong(format!(
+            "`{program}` does not run in the sandbox (exit code {}): {said}",
+            output.exit_code
+        )));
+    }
+    let found = first_version(said).unwrap_or_default().to_owned();
+    match &section.version {
+        Some(wanted) if *wanted != found => Err(wrong(format!(
+            "scaffold.version asks for {wanted}, and the sandbox holds {}; install that version or change the key",
+            if found.is_empty() {
+                "a program that tells none"
+            } else {
+                &found
+            }
+        ))),
+        _ => Ok(found),
+    }
+}
+
+/// What a person can do about a program that is not inside.
+fn missing(adapter: &dyn Adapter, section: &ScaffoldSection) -> String {
+    let program = adapter.program();
+    let mut text = format!("there is no `{program}` in the sandbox (PATH {})", path(section));
+    let here =
+        std::env::var_os("PATH").and_then(|path| on_path(&std::env::split_paths(&path).collect::<Vec<_>>(), program));
+    match here {
+        Some(found) => {
+            let folder = found.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+            text += &format!(
+                ". This machine has {}, which a sandbox does not see: write `runtime_mount = [\"{}\"]` below `[scaffold]`",
+                found.display(),
+                folder.display()
+            );
+        }
+        None => {
+            text += &format!(
+                ". Install it ({}), and write its folder as `runtime_mount` below `[scaffold]` unless it is below /usr",
+                adapter.install()
+            );
+        }
+    }
+    text
+}
+
+fn on_path(folders: &[PathBuf], program: &str) -> Option<PathBuf> {
+    folders
+        .iter()
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+/// The first word that looks like `1.2` or `1.2.3`, whatever stands around it.
+fn first_version(text: &str) -> Option<&str> {
+    text.split_whitespace()
+        .map(|word| {
+            word.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+                .trim_start_matches('v')
+        })
+        .find(|word| {
+            let mut parts = word.split('.');
+            let number = |part: Option<&str>| part.is_some_and(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+            number(parts.next()) && number(parts.next())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_agents_print() {
+        for (said, expected) in [
+            ("2.1.197 (Claude Code)", Some("2.1.197")),
+            ("codex-cli 0.171.0", Some("0.171.0")),
+            ("1.18.33", Some("1.18.33")),
+            (
+                "This is mini-swe-agent version 2.4.6.\nCheck the v2 migration guide",
+                Some("2.4.6"),
+            ),
+            ("hello", None),
+        ] {
+            assert_eq!(first_version(said), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn mounted_folders_come_first() {
+        let section = ScaffoldSection {
+            runtime_mount: vec!["/opt/agents".into()],
+            ..ScaffoldSection::default()
+        };
+        let path = path(&section);
+        assert!(
+            path.starts_with("/opt/agents/bin:/opt/agents/node_modules/.bin:/opt/agents/.bin:/opt/agents:/usr"),
+            "{path}"
+        );
+    }
+}
