@@ -54,4 +54,9 @@ pub trait Engine: Send + Sync {
 
     /// Whether generations carry the log-prob of each sampled token.
     fn gives_logprobs(&self) -> bool;
+
+    /// Whether it wants `RequestOrigin::text`: only what plays recordings does.
+    fn reads_text(&self) -> bool {
+        false
+    }
 }

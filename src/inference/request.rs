@@ -30,6 +30,8 @@ pub struct RequestOrigin {
     pub episode_index: u32,
     /// Assistant turns that came before in this conversation.
     pub turn: u32,
+    /// What its messages say before the first answer and behind the last one; empty unless `Engine::reads_text`.
+    pub text: String,
 }
 
 /// How to sample.

@@ -161,7 +161,11 @@ async fn start_engine(
             let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
             let prompt = Arc::clone(prompt);
             let render = Arc::new(move |turn: &RecordedTurn| {
-                prompt.answer(&message_of(turn)).map_err(|error| error.to_string())
+                let ids = match &turn.raw {
+                    Some(text) => prompt.written(text),
+                    None => prompt.answer(&message_of(turn)),
+                };
+                ids.map_err(|error| error.to_string())
             });
             Ok((
                 Arc::new(ReplayEngine::new(recording, render)),

@@ -184,6 +184,14 @@ impl PromptBuilder {
         Ok(ids)
     }
 
+    /// An answer that is written out: its text and the end token, thinking and tool calls as the policy writes them.
+    pub fn written(&self, text: &str) -> Result<Vec<TokenId>, PromptError> {
+        let mut ids = self.tokenizer.encode(text)?;
+        let end = self.answer(&Message::text(Role::Assistant, "."))?;
+        ids.extend(end.last());
+        Ok(ids)
+    }
+
     /// What the template emits after the answer's end token: context that every continuation begins with.
     pub fn tail(&self, answer: &Message) -> &[TokenId] {
         self.closing(answer).map_or(&[], |closing| &closing.tail)

@@ -9,7 +9,7 @@ use super::call_log::Begin;
 use super::error::ApiError;
 use super::session::{ModelRequest, RawPrompt, Session};
 use crate::inference::{RequestOrigin, Sampling};
-use crate::prompt::{PromptError, Role, Thinking, ToolSchemas};
+use crate::prompt::{Message, PromptError, Role, Thinking, ToolSchemas};
 use crate::trajectory::{SamplingParams, TokenId};
 
 /// A request, ready for the engine.
@@ -92,6 +92,11 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .count() as u32,
+        text: if proxy.engine.reads_text() {
+            surroundings(&request.messages)
+        } else {
+            String::new()
+        },
     };
     let schemas = ToolSchemas::of(tools.unwrap_or_default());
     let (base, base_len) = session.state().recording.base(&prompt);
@@ -123,6 +128,17 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         stops: request.stops,
         raw,
     })
+}
+
+/// What is said before the first answer and behind the last one.
+fn surroundings(messages: &[Message]) -> String {
+    let is_answer = |message: &Message| message.role == Role::Assistant;
+    let first = messages.iter().position(is_answer).unwrap_or(messages.len());
+    let last = messages.iter().rposition(is_answer).map_or(messages.len(), |at| at + 1);
+    let said = messages[..first].iter().chain(&messages[last..]);
+    said.map(|message| message.content.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The run's settings, or the session's; the agent's only where the proxy lets them through.

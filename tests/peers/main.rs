@@ -1,27 +1,34 @@
 //! Against what users have: real libraries and agents. `tests/run` installs what these tests need.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod agents;
 mod quickstart;
 mod shards;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The Python that `tests/run` made, with the packages of requirements.txt.
-fn python() -> PathBuf {
-    let made = std::env::var_os("LEGO_PEERS_PYTHON").map(PathBuf::from);
+/// A folder of what `tests/run` installed.
+fn peers(name: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    let python = made
-        .or_else(|| cache.map(|cache| cache.join("lego/python/bin/python")))
-        .unwrap();
+    let made = std::env::var_os("LEGO_PEERS").map(PathBuf::from);
+    let folder = made
+        .or_else(|| cache.map(|cache| cache.join("lego/peers")))
+        .unwrap()
+        .join(name);
     assert!(
-        python.is_file(),
+        folder.join("installed").is_file(),
         "{} is not there: `tests/run` makes it; `tests/run --quick` does without these tests",
-        python.display()
+        folder.display()
     );
-    python
+    folder
+}
+
+/// The Python with the packages of pip/readers.txt.
+fn python() -> PathBuf {
+    peers("pip/readers").join("bin/python")
 }
 
 fn root() -> PathBuf {

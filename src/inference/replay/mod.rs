@@ -6,7 +6,7 @@ mod recording;
 #[cfg(test)]
 mod tests;
 
-pub use recording::{RecordedCall, RecordedTurn, Recording, RecordingError};
+pub use recording::{RecordedCall, RecordedEpisode, RecordedTurn, Recording, RecordingError, SideScript};
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -66,13 +66,13 @@ impl ReplayEngine {
             turn: origin.turn,
             reason,
         };
-        let turns = self
+        let episode = self
             .recording
             .episode(&origin.task_id, origin.episode_index)
             .ok_or_else(|| missing("the task is not recorded".to_owned()))?;
-        let turn = turns
-            .get(origin.turn as usize)
-            .ok_or_else(|| missing(format!("the recorded episode has {} turns", turns.len())))?;
+        let turn = episode
+            .answer(origin)
+            .map_err(|turns| missing(format!("the recorded episode has {turns} turns")))?;
         let mut ids = (self.render)(turn).map_err(|reason| missing(format!("it cannot be rendered: {reason}")))?;
         if ids.is_empty() {
             return Err(missing("it renders to no tokens".to_owned()));
@@ -160,6 +160,10 @@ impl Engine for ReplayEngine {
 
     fn gives_logprobs(&self) -> bool {
         false
+    }
+
+    fn reads_text(&self) -> bool {
+        self.recording.has_side()
     }
 }
 

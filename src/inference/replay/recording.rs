@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::inference::RequestOrigin;
+
 /// One recorded answer of the model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +19,45 @@ pub struct RecordedTurn {
     /// Its tool calls, in order.
     #[serde(default)]
     pub tool_calls: Vec<RecordedCall>,
+    /// The whole answer as the policy writes it, up to its end-of-turn token, in place of the two above: thinking,
+    /// a malformed call.
+    #[serde(default)]
+    pub raw: Option<String>,
+}
+
+/// Answers to a conversation beside the main one: a title, a sub-agent, a summary.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SideScript {
+    /// A text by which its requests are known: it stands in their first or last messages.
+    pub when: String,
+    /// Its answers; a single one answers whatever turn is asked for.
+    pub turns: Vec<RecordedTurn>,
+}
+
+/// Everything recorded of one episode.
+#[derive(Debug, PartialEq)]
+pub struct RecordedEpisode {
+    /// Answers of the main conversation.
+    pub turns: Vec<RecordedTurn>,
+    /// Of others; the first whose text fits stands in for the main one.
+    pub side: Vec<SideScript>,
+}
+
+impl RecordedEpisode {
+    /// The answer that is due.
+    ///
+    /// # Errors
+    /// The number of turns that the script in question has, where it has not that many.
+    pub fn answer(&self, origin: &RequestOrigin) -> Result<&RecordedTurn, usize> {
+        let side = self.side.iter().find(|script| origin.text.contains(&script.when));
+        let turns = match side {
+            Some(SideScript { turns, .. }) if turns.len() == 1 => return Ok(&turns[0]),
+            Some(script) => &script.turns,
+            None => &self.turns,
+        };
+        turns.get(origin.turn as usize).ok_or(turns.len())
+    }
 }
 
 /// One recorded tool call.
@@ -31,11 +72,13 @@ pub struct RecordedCall {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RecordedEpisode {
+struct EpisodeLine {
     instance_id: String,
     #[serde(default)]
     episode: Option<u32>,
     turns: Vec<RecordedTurn>,
+    #[serde(default)]
+    side: Vec<SideScript>,
 }
 
 fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -69,13 +112,14 @@ pub enum RecordingError {
     Empty(PathBuf),
 }
 
-/// The number an episode is recorded under, if any, and its turns.
-type NumberedEpisode = (Option<u32>, Arc<[RecordedTurn]>);
+/// The number an episode is recorded under, if any, and what it holds.
+type NumberedEpisode = (Option<u32>, Arc<RecordedEpisode>);
 
 /// All recorded episodes, by task.
 #[derive(Debug)]
 pub struct Recording {
     file: PathBuf,
+    has_side: bool,
     episodes: HashMap<String, Vec<NumberedEpisode>>,
 }
 
@@ -95,6 +139,7 @@ impl Recording {
     fn parse(file: &Path, text: &str) -> Result<Self, RecordingError> {
         let mut recording = Self {
             file: file.to_owned(),
+            has_side: false,
             episodes: HashMap::new(),
         };
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -111,10 +156,11 @@ impl Recording {
     }
 
     fn add(&mut self, line: &str) -> Result<(), String> {
-        let episode: RecordedEpisode = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        if episode.turns.is_empty() {
+        let episode: EpisodeLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        if episode.turns.is_empty() || episode.side.iter().any(|script| script.turns.is_empty()) {
             return Err(format!("the episode of `{}` has no turns", episode.instance_id));
         }
+        self.has_side |= !episode.side.is_empty();
         let known = self.episodes.entry(episode.instance_id).or_default();
         if episode.episode.is_some() && known.iter().any(|(number, _)| *number == episode.episode) {
             return Err(format!(
@@ -122,13 +168,22 @@ impl Recording {
                 episode.episode.unwrap_or_default()
             ));
         }
-        known.push((episode.episode, episode.turns.into()));
+        let held = RecordedEpisode {
+            turns: episode.turns,
+            side: episode.side,
+        };
+        known.push((episode.episode, Arc::new(held)));
         Ok(())
     }
 
     /// Where it was read from.
     pub fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// Whether any episode holds answers to side conversations.
+    pub fn has_side(&self) -> bool {
+        self.has_side
     }
 
     /// Tasks with at least one episode.
@@ -138,13 +193,13 @@ impl Recording {
 
     /// The episode of this number where one is recorded under it; else the recorded ones are cycled through
     /// in the order of the file.
-    pub fn episode(&self, task: &str, index: u32) -> Option<&Arc<[RecordedTurn]>> {
+    pub fn episode(&self, task: &str, index: u32) -> Option<&Arc<RecordedEpisode>> {
         let known = self.episodes.get(task)?;
         known
             .iter()
             .find(|(number, _)| *number == Some(index))
             .or_else(|| known.get(index as usize % known.len()))
-            .map(|(_, turns)| turns)
+            .map(|(_, episode)| episode)
     }
 }
 
@@ -157,7 +212,7 @@ mod tests {
     }
 
     fn says(recording: &Recording, task: &str, index: u32) -> String {
-        recording.episode(task, index).unwrap()[0].content.clone()
+        recording.episode(task, index).unwrap().turns[0].content.clone()
     }
 
     #[test]
@@ -173,11 +228,36 @@ mod tests {
         assert_eq!([0, 1, 2].map(|i| says(&recording, "a", i)), ["one", "two", "one"]);
         assert_eq!([0, 5, 2].map(|i| says(&recording, "b", i)), ["", "five", "five"]);
         assert_eq!(
-            recording.episode("b", 0).unwrap()[0].tool_calls[0].arguments["command"],
+            recording.episode("b", 0).unwrap().turns[0].tool_calls[0].arguments["command"],
             "ls"
         );
         assert!(recording.episode("c", 0).is_none());
         assert_eq!(recording.tasks(), 2);
+    }
+
+    #[test]
+    fn side_conversations_are_known_by_their_text() {
+        let recording = parse(concat!(
+            "{\"instance_id\":\"a\",\"turns\":[{\"content\":\"one\"}],\"side\":[",
+            "{\"when\":\"title\",\"turns\":[{\"content\":\"T\"}]},",
+            "{\"when\":\"SUB\",\"turns\":[{\"content\":\"s0\"},{\"raw\":\"<tool_call>{\"}]}]}",
+        ))
+        .unwrap();
+        assert!(recording.has_side());
+        let episode = recording.episode("a", 0).unwrap();
+        let answer = |text: &str, turn| {
+            let origin = RequestOrigin {
+                text: text.to_owned(),
+                turn,
+                ..RequestOrigin::default()
+            };
+            episode.answer(&origin).cloned()
+        };
+        assert_eq!(answer("mend it", 0).unwrap().content, "one");
+        assert_eq!(answer("mend it", 1), Err(1));
+        assert_eq!(answer("a title, please", 7).unwrap().content, "T");
+        assert_eq!(answer("SUB task", 1).unwrap().raw.as_deref(), Some("<tool_call>{"));
+        assert_eq!(answer("SUB task", 2), Err(2));
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn request(task: &str, episode_index: u32, turn: u32) -> GenerateRequest {
             task_id: task.to_owned(),
             episode_index,
             turn,
+            ..RequestOrigin::default()
         },
     }
 }

@@ -1,0 +1,188 @@
+//! Real, unmodified agents through `lego rollout`: on a task with a real verifier, with a real tokenizer and template,
+//! and answers that are given token by token. What trains is exactly those tokens, once each.
+
+mod script;
+mod trial;
+
+use serde_json::json;
+
+use script::{Script, calls, raw, says};
+use trial::{Agent, Trial};
+
+/// Writes, looks twice at once, and says that it is done.
+fn hello(agent: Agent) {
+    let script = Script::new([
+        calls("I write the file.", &[agent.bash(script::WRITE)]),
+        calls(
+            "Now I check it.",
+            &[agent.bash("cat hello.txt"), agent.bash("wc -c hello.txt")],
+        ),
+        agent.last("Done: hello.txt holds the line."),
+    ]);
+    let episode = Trial::new(agent, script).passes();
+    assert_eq!(episode.segments, 1, "{episode:?}");
+    assert_eq!(episode.turns, 3, "{episode:?}");
+}
+
+#[test]
+fn claude_code_writes_a_file() {
+    hello(Agent::CLAUDE_CODE);
+}
+
+#[test]
+fn the_older_claude_code_writes_a_file() {
+    hello(Agent::OLDER_CLAUDE_CODE);
+}
+
+#[test]
+fn codex_writes_a_file() {
+    hello(Agent::CODEX);
+}
+
+#[test]
+fn opencode_writes_a_file_over_chat_completions() {
+    hello(Agent::OPENCODE);
+}
+
+#[test]
+fn opencode_writes_a_file_over_anthropic_messages() {
+    hello(Agent::OPENCODE_ANTHROPIC);
+}
+
+#[test]
+fn opencode_writes_a_file_over_responses() {
+    hello(Agent::OPENCODE_RESPONSES);
+}
+
+#[test]
+fn mini_swe_agent_writes_a_file() {
+    hello(Agent::MINI_SWE_AGENT);
+}
+
+/// A tool that is not there, a call that is no JSON, and then what works.
+fn recovers(agent: Agent) {
+    let broken = raw(format!(
+        "Broken.\n<tool_call>\n{{\"name\": \"{}\", \"arguments\": {{\"command\": \"printf\n</tool_call>",
+        agent.bash_name()
+    ));
+    let script = Script::new([
+        calls("Unknown tool.", &[("no_such_tool", json!({"a": 1}))]),
+        calls("I write the file.", &[agent.bash(script::WRITE)]),
+        broken,
+    ]);
+    let episode = Trial::new(agent, script).passes();
+    assert_eq!(episode.parse_errors, 1, "{episode:?}");
+}
+
+#[test]
+fn claude_code_recovers_from_calls_that_cannot_be_made() {
+    recovers(Agent::CLAUDE_CODE);
+}
+
+#[test]
+fn codex_recovers_from_calls_that_cannot_be_made() {
+    recovers(Agent::CODEX);
+}
+
+#[test]
+fn opencode_recovers_from_calls_that_cannot_be_made() {
+    recovers(Agent::OPENCODE);
+}
+
+/// Thinking comes back in each dialect's own way, or not at all.
+fn thinks(agent: Agent) {
+    let script = Script::new([
+        raw(format!(
+            "<think>\nThe shell will do.\n</think>\n\n{}",
+            agent.bash_text(script::WRITE)
+        )),
+        raw(format!(
+            "<think>\nCheck it.\n</think>\n\nChecking.\n{}",
+            agent.bash_text("cat hello.txt")
+        )),
+        raw("<think>\nAll good.\n</think>\n\nDone.".to_owned()),
+    ]);
+    let episode = Trial::new(agent, script).passes();
+    assert_eq!(episode.segments, 1, "{episode:?}");
+}
+
+#[test]
+fn claude_code_thinks() {
+    thinks(Agent::CLAUDE_CODE);
+}
+
+#[test]
+fn the_older_claude_code_thinks() {
+    thinks(Agent::OLDER_CLAUDE_CODE);
+}
+
+#[test]
+fn codex_thinks() {
+    thinks(Agent::CODEX);
+}
+
+#[test]
+fn opencode_thinks() {
+    thinks(Agent::OPENCODE);
+}
+
+/// A sub-agent does the work; its conversation is another one.
+#[test]
+fn claude_code_delegates() {
+    let agent = Agent::CLAUDE_CODE;
+    let task =
+        json!({"description": "write it", "prompt": "SUBTASK: write the file.", "subagent_type": "general-purpose"});
+    let script = Script::new([
+        calls("I delegate.", &[("Agent", task)]),
+        calls("Now I check it.", &[agent.bash("cat hello.txt")]),
+        says("Done."),
+    ])
+    .side(
+        "SUBTASK",
+        [calls("Working.", &[agent.bash(script::WRITE)]), says("Written.")],
+    );
+    let episode = Trial::new(agent, script).set("capture.train=all").passes();
+    assert_eq!(episode.side_segments, 1, "{episode:?}");
+}
+
+#[test]
+fn any_program_can_be_the_agent() {
+    let agent = Agent::CUSTOM;
+    let script = Script::new([calls("I write it.", &[agent.bash(script::WRITE)]), says("Done.")]);
+    let episode = Trial::new(agent, script).passes();
+    assert_eq!((episode.segments, episode.turns), (1, 2), "{episode:?}");
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_named_before_any_trial() {
+    let script = Script::new([says("never asked")]);
+    let output = Trial::new(Agent::CODEX, script).set("scaffold.runtime_mount=[]").run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("`codex`") && said.contains("npm install @openai/codex"),
+        "{said}"
+    );
+}
+
+#[test]
+fn another_version_than_asked_for_is_refused() {
+    let script = Script::new([says("never asked")]);
+    let output = Trial::new(Agent::CLAUDE_CODE, script)
+        .set("scaffold.version=1.0.0")
+        .run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("1.0.0") && said.contains("2.1.332"), "{said}");
+}
+
+/// The proxy stops an agent that would go on for ever.
+#[test]
+fn an_agent_that_never_ends_is_stopped_at_its_turns() {
+    let agent = Agent::OPENCODE;
+    let again = || calls("Once more.", &[agent.bash("true")]);
+    let script = Script::new([again(), again(), again(), again(), again()]);
+    let output = Trial::new(agent, script).set("scaffold.max_turns=3").run();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("\"outcome\":\"max_turns_reached\""), "{said}");
+}

