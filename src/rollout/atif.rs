@@ -201,11 +201,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rollout::fixture::episode;
+    use crate::trajectory::fixture::episode;
 
     #[test]
     fn a_conversation_becomes_steps_with_their_observations_and_tokens() {
-        let mut episode = episode();
+        let mut episode = episode("t@1#0");
         episode.messages = json!([
             {"role": "system", "content": "s"},
             {"role": "user", "content": "u"},
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_agent_that_called_no_model_still_has_a_step() {
-        let value = serde_json::to_value(trajectory(&episode(), "mend it")).unwrap();
+        let value = serde_json::to_value(trajectory(&episode("t@1#0"), "mend it")).unwrap();
         assert_eq!(
             value["steps"],
             json!([{"step_id": 1, "source": "user", "message": "mend it"}])

@@ -123,7 +123,7 @@ mod tests {
         let episode = |task: &str, reward: Option<f32>| Episode {
             task_id: task.to_owned(),
             reward,
-            ..crate::rollout::fixture::episode()
+            ..crate::trajectory::fixture::episode("t@1#0")
         };
         // Chances 1, 1/2 and 0: mean 1/2, variance 1/4 (n − 1), standard error 1/2 / √3. Task d has no reward.
         let episodes = [

@@ -6,8 +6,6 @@
 mod atif;
 mod evaluate;
 mod event;
-#[cfg(test)]
-mod fixture;
 mod outcome;
 mod plan;
 mod pool;

@@ -1,14 +1,10 @@
 //! Episodes for this module's tests.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-
 use lego_policy::{AdamW, Device, ModelConfig, Trainer, Weights};
 
 use super::{Filter, Recipe, UpdateSettings, Window};
 use crate::config::{FilterSection, HackPolicy, TrainSection};
-use crate::trajectory::{CaptureAudit, Episode, Outcome, SamplingParams, Segment, Timings, TokenId};
+use crate::trajectory::{CaptureAudit, Episode, Segment, TokenId};
 
 /// A segment whose whole response was sampled, at log-prob −1.
 pub(super) fn sampled(prompt: &[TokenId], response: &[TokenId]) -> Segment {
@@ -25,38 +21,15 @@ pub(super) fn sampled(prompt: &[TokenId], response: &[TokenId]) -> Segment {
 /// A completed episode of three sampled tokens.
 pub(super) fn episode(id: &str, group: &str, reward: Option<f32>) -> Episode {
     Episode {
-        run_id: "run".to_owned(),
-        step: 1,
         task_id: group.to_owned(),
-        data_source: "test".to_owned(),
         group_id: group.into(),
-        episode_id: id.into(),
-        trial_id: format!("trial-{id}").as_str().into(),
-        trial_name: id.to_owned(),
-        attempt: 0,
-        agent: "builtin".to_owned(),
-        agent_version: "0".to_owned(),
-        model: "policy".to_owned(),
-        tool_parser: "hermes".to_owned(),
-        endpoint: "chat".to_owned(),
         segments: vec![sampled(&[1, 2], &[3, 4, 5])],
         reward,
-        rewards: BTreeMap::new(),
-        sampling: SamplingParams {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: -1,
-        },
-        outcome: Outcome::Completed,
-        drop_reason: None,
         audit: CaptureAudit {
             num_turns: 1,
             ..CaptureAudit::default()
         },
-        hack_flags: Vec::new(),
-        started_at: Timestamp::UNIX_EPOCH,
-        timings: Timings::default(),
-        messages: "[]".to_owned(),
+        ..crate::trajectory::fixture::episode(id)
     }
 }
 

@@ -4,6 +4,8 @@
 //! text: every id in it is one that an engine saw or sampled.
 
 mod episode;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod forest;
 mod identity;
 mod outcome;

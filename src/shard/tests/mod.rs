@@ -11,10 +11,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::trajectory::{
-    CaptureAudit, Episode, EpisodeId, FinishReason, Outcome, PolicyVersion, SamplingParams, Segment, Timings, TrialId,
-    VersionSpan,
-};
+use crate::trajectory::{CaptureAudit, Episode, FinishReason, Outcome, PolicyVersion, Segment, Timings, VersionSpan};
 
 fn meta() -> ShardMeta {
     ShardMeta {
@@ -58,30 +55,12 @@ fn segment(prompt: Vec<u32>, tokens: &[(u32, bool, f32)], with_logprobs: bool) -
 fn episode(id: &str, step: i32, segments: Vec<Segment>) -> Episode {
     let trained: usize = segments.iter().map(Segment::trained_tokens).sum();
     Episode {
-        run_id: "run".into(),
         step,
-        task_id: "task".into(),
-        data_source: "quickstart".into(),
         group_id: format!("task-{step}").as_str().into(),
-        episode_id: EpisodeId(id.into()),
-        trial_id: TrialId(id.into()),
-        trial_name: format!("trial-{id}"),
         attempt: 1,
-        agent: "builtin".into(),
-        agent_version: "1".into(),
-        model: "policy".into(),
-        tool_parser: "hermes".into(),
-        endpoint: "chat".into(),
         segments,
         reward: Some(1.0),
         rewards: [("reward".to_owned(), 1.0), ("tests".to_owned(), 0.1 + 0.2)].into(),
-        sampling: SamplingParams {
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: -1,
-        },
-        outcome: Outcome::Completed,
-        drop_reason: None,
         audit: CaptureAudit {
             sampled_tokens: trained as u64,
             delivered_fraction: if trained > 0 { 1.0 } else { 0.0 },
@@ -99,6 +78,7 @@ fn episode(id: &str, step: i32, segments: Vec<Segment>) -> Episode {
             ..Timings::default()
         },
         messages: r#"[{"role":"user","content":"é"}]"#.into(),
+        ..crate::trajectory::fixture::episode(id)
     }
 }
 

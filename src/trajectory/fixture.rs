@@ -1,22 +1,22 @@
-//! What tests of this module share: an episode in which nothing happened.
+//! What the crate's tests make their episodes from: one in which nothing happened.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::trajectory::{CaptureAudit, Episode, EpisodeId, GroupId, Outcome, SamplingParams, Timings, TrialId};
+use super::{CaptureAudit, Episode, EpisodeId, GroupId, Outcome, SamplingParams, Timings, TrialId};
 
-/// Completed, ungraded, nothing sampled.
-pub(super) fn episode() -> Episode {
+/// Completed, ungraded, nothing sampled; its trial is named after it.
+pub(crate) fn episode(id: &str) -> Episode {
     Episode {
         run_id: "run".to_owned(),
         step: 1,
         task_id: "t".to_owned(),
         data_source: "set/source".to_owned(),
         group_id: GroupId("t@1".to_owned()),
-        episode_id: EpisodeId("t@1#0".to_owned()),
-        trial_id: TrialId::fresh(),
-        trial_name: "t__00".to_owned(),
+        episode_id: EpisodeId(id.to_owned()),
+        trial_id: TrialId(id.to_owned()),
+        trial_name: id.to_owned(),
         attempt: 0,
         agent: "builtin".to_owned(),
         agent_version: "1".to_owned(),
