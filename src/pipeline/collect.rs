@@ -1,6 +1,5 @@
 //! `lego rollout`: trials to shards, without a trainer.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::blocking::blocking;
 use super::evaluation::{self, Evaluation};
 use super::generate::generate;
+use super::sampled::{Durable, refuse_failed};
 use super::stack::{Stack, StackOptions};
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
-use crate::trajectory::{Episode, EpisodeId, PolicyVersion};
+use crate::trajectory::{Episode, PolicyVersion};
 
 /// Trials to run.
 pub struct CollectJob {
@@ -83,8 +83,7 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let _lock = dir.lock()?;
     dir.write_config(&job.loaded.to_resolved_toml())?;
     let entries = entries(&job, &dir).await?;
-    let known = durable(&dir).await?;
-    let done: BTreeSet<EpisodeId> = known.iter().map(|episode| episode.episode_id.clone()).collect();
+    let mut durable = Durable::of_rollout(&dir).await?;
     let mut plans: Vec<TrialPlan> = entries
         .iter()
         .flat_map(|entry| {
@@ -95,7 +94,8 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
             }
         })
         .collect();
-    plans.retain(|plan| !done.contains(&plan.episode_id()));
+    let mut known = durable.take(&mut plans);
+    known.extend(durable.rest());
     let planned = plans.len();
     let mut end = CollectEnd {
         episodes: known,
@@ -138,6 +138,9 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let failures = end.episodes.iter().filter(|episode| episode.reward.is_none()).count() as u64;
     end.interrupted &= job.max_failures.is_none_or(|most| failures <= most);
     end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
+    if !end.interrupted && !end.too_many_failures {
+        refuse_failed(&end.episodes, "this rollout")?;
+    }
     end.summary = RolloutSummary::of(&end.episodes);
     end.shards = ShardReader::open(&[dir.rollouts()])?
         .files()
@@ -193,12 +196,4 @@ async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, Pipel
         return Err(PipelineError::Nothing("no task".to_owned()));
     }
     Ok(entries)
-}
-
-async fn durable(dir: &RunDir) -> Result<Vec<Episode>, PipelineError> {
-    let folder = dir.rollouts();
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    Ok(ShardReader::open(&[folder])?.episodes(None).await?)
 }

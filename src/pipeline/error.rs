@@ -11,6 +11,7 @@ use crate::shard::ShardError;
 use crate::task::TaskError;
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
+use crate::trajectory::Outcome;
 
 impl PipelineError {
     /// Whether something outside was missing: a device, a folder, an address, a service.
@@ -19,6 +20,7 @@ impl PipelineError {
             self,
             Self::Trainer(lego_policy::TrainerError::NoCuda { .. })
                 | Self::Listen { .. }
+                | Self::AllFailed { .. }
                 | Self::Io(_)
                 | Self::Worker(_)
                 | Self::Engine(_)
@@ -54,6 +56,23 @@ pub enum PipelineError {
     /// Nothing to do.
     #[error("nothing selected: {0}")]
     Nothing(String),
+    /// Not one trial could be graded, by the environment's doing.
+    #[error(
+        "not one of the {trials} trials of {what} could be graded: {failed} of them ended with {outcome}, most often: \
+         {reason}"
+    )]
+    AllFailed {
+        /// Which trials.
+        what: String,
+        /// How many.
+        trials: usize,
+        /// Of those, how many ended with the most frequent outcome.
+        failed: usize,
+        /// The most frequent outcome.
+        outcome: Outcome,
+        /// Its most frequent reason.
+        reason: String,
+    },
     /// The proxy's address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {

@@ -11,7 +11,7 @@ use super::evaluation::{Evaluation, evaluate};
 use super::generate::generate;
 use super::meter;
 use super::run::{OpenRun, RunEnd};
-use super::sampled::{Sampled, durable_episodes, take_silent_groups};
+use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
 use super::stack::{Stack, StackOptions};
 use super::updating::{settle, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
@@ -150,7 +150,8 @@ impl Online {
                 phase: Phase::Update,
             });
             let report = self.update(run, step, sampled.episodes).await?;
-            settle(run, step, &report, &sampled.replaced)?;
+            let replaced: Vec<_> = sampled.replaced.into_iter().map(|episode| episode.episode_id).collect();
+            settle(run, step, &report, &replaced)?;
             run.cursor = sampled.cursor;
             meter::update(&mut metrics, &report);
             if let Some(skip) = &report.skipped {
@@ -211,7 +212,7 @@ impl Online {
                 ..WriterOptions::default()
             },
         )?;
-        let mut known = durable_episodes(run, step).await?;
+        let mut durable = Durable::of_step(&run.dir, step).await?;
         let mut cursor = run.cursor;
         let mut sampled = Sampled {
             episodes: Vec::new(),
@@ -228,13 +229,7 @@ impl Online {
             }
             cursor = after;
             let mut plans = self.plans(config, step, &picked);
-            plans.retain(|plan| match known.remove(&plan.episode_id()) {
-                Some(episode) => {
-                    sampled.episodes.push(episode);
-                    false
-                }
-                None => true,
-            });
+            sampled.episodes.extend(durable.take(&mut plans));
             let planned = plans.len();
             let fresh = generate(
                 &self.stack.context,
@@ -257,6 +252,10 @@ impl Online {
                 sampled.replaced.extend(silent);
             }
         }
+        refuse_failed(
+            sampled.episodes.iter().chain(&sampled.replaced),
+            &format!("step {step}"),
+        )?;
         sampled.cursor = cursor;
         // The order of arrival depends on the machine; the update must not.
         sampled.episodes.sort_by(|a, b| a.episode_id.cmp(&b.episode_id));

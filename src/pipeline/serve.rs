@@ -254,6 +254,7 @@ impl Shards {
             sampling: options.sampling.unwrap_or(self.labels.sampling),
             task_id: options.task_id,
             outcome,
+            failure: None,
             segments: capture.segments,
             audit: capture.audit,
             hack_flags: Vec::new(),

@@ -33,6 +33,8 @@ pub struct TrialPlan {
     pub seed: u64,
     /// What it is for.
     pub purpose: Purpose,
+    /// Number of its first try; above 0 where an earlier start has tried it and is not counted.
+    pub first_attempt: u32,
 }
 
 impl TrialPlan {
@@ -76,6 +78,7 @@ pub fn group_plans(
             sampling,
             seed: trial_seed(run_seed, &task.id, step, episode_index, purpose),
             purpose,
+            first_attempt: 0,
         })
         .collect()
 }

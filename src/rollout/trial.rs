@@ -84,7 +84,7 @@ impl TrialContext {
     /// Runs a trial, again after infrastructure failures, and says how it ended. Never fails: a trial that could
     /// not be run is an episode whose outcome says why.
     pub async fn run(&self, plan: TrialPlan, queued: Instant) -> Episode {
-        let mut attempt = 0;
+        let mut attempt = plan.first_attempt;
         loop {
             let trial = TrialId::fresh();
             let started_at = Timestamp::now();
@@ -96,7 +96,7 @@ impl TrialContext {
             let mut record = self.attempt(&plan, attempt).await;
             record.timings.queue_wait_s = queue_wait.as_secs_f32();
             let again = matches!(record.outcome, Outcome::EnvSetupFailed | Outcome::InfraError)
-                && attempt < self.max_retries
+                && attempt - plan.first_attempt < self.max_retries
                 && !self.cancel.is_cancelled();
             if again {
                 (self.observer)(RolloutEvent::Retried {
@@ -108,7 +108,6 @@ impl TrialContext {
                 continue;
             }
             let ended = Ended::of(&record);
-            let reason = record.reason.clone().filter(|_| !record.outcome.is_graded());
             let episode = self.episode(&plan, trial, attempt, started_at, record);
             self.write_files(&plan, &episode, ended).await;
             (self.observer)(RolloutEvent::Finished {
@@ -116,7 +115,7 @@ impl TrialContext {
                 name: plan.name(),
                 outcome: episode.outcome,
                 reward: episode.reward,
-                reason,
+                reason: episode.failure.clone(),
                 seconds: episode.timings.total_s,
                 tokens: episode.audit.sampled_tokens,
             });

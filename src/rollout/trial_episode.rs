@@ -77,6 +77,7 @@ impl TrialContext {
             rewards: record.verdict.map(|verdict| verdict.rewards).unwrap_or_default(),
             sampling: plan.sampling,
             outcome: record.outcome,
+            failure: record.reason.filter(|_| !record.outcome.is_graded()),
             drop_reason,
             audit,
             hack_flags,

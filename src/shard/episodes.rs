@@ -96,20 +96,52 @@ fn shared(episode: &Episode) -> Row {
 /// Rows back to episodes, in the order of their first rows; every row is verified.
 ///
 /// An episode of which a segment is missing or there twice is an error: training on half of one would
-/// shift its group's baseline. What a shard does not hold is restored as far as it follows: `trial_id` is
+/// shift its group's baseline. Of several tries at an episode, which their `attempt` tells apart, the last
+/// counts. What a shard does not hold is restored as far as it follows: `trial_id` is
 /// the episode's id, `sampled_tokens` the trained tokens over `delivered_fraction`; `num_parse_errors` is 0.
 pub fn group_episodes(rows: impl IntoIterator<Item = Row>) -> Result<Vec<Episode>, ShardError> {
     let mut order: Vec<Vec<Row>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut places: HashMap<(String, i32), usize> = HashMap::new();
     for row in rows {
         super::verify_row(&row)?;
-        let place = *places.entry(row.episode_id.clone()).or_insert(order.len());
+        let place = *places
+            .entry((row.episode_id.clone(), row.attempt))
+            .or_insert(order.len());
         if place == order.len() {
             order.push(Vec::new());
         }
         order[place].push(row);
     }
-    order.into_iter().map(episode).collect()
+    let tries = order.into_iter().map(episode).collect::<Result<_, _>>()?;
+    last_tries(tries)
+}
+
+/// The last try at each episode. An earlier one that was graded is an error: its reward would be lost.
+fn last_tries(tries: Vec<Episode>) -> Result<Vec<Episode>, ShardError> {
+    let mut places: HashMap<EpisodeId, usize> = HashMap::new();
+    let mut last: Vec<Episode> = Vec::with_capacity(tries.len());
+    for mut episode in tries {
+        let place = *places.entry(episode.episode_id.clone()).or_insert(last.len());
+        let Some(other) = last.get_mut(place) else {
+            last.push(episode);
+            continue;
+        };
+        if other.attempt < episode.attempt {
+            std::mem::swap(other, &mut episode);
+        }
+        if episode.outcome.is_graded() {
+            let reason = format!(
+                "try {} was graded, yet there is try {}; shards of two rollouts are mixed",
+                episode.attempt, other.attempt
+            );
+            return Err(ShardError::Invariant {
+                episode: episode.episode_id.0,
+                segment: 0,
+                reason,
+            });
+        }
+    }
+    Ok(last)
 }
 
 fn episode(mut rows: Vec<Row>) -> Result<Episode, ShardError> {
@@ -191,6 +223,7 @@ fn assemble(row: Row, segments: Vec<Segment>, trained: usize) -> Episode {
         },
         // `verify_row` has refused every other text.
         outcome: Outcome::from_name(&row.outcome).unwrap_or(Outcome::InfraError),
+        failure: None,
         drop_reason: row.drop_reason,
         audit: CaptureAudit {
             sampled_tokens: sampled,

@@ -110,6 +110,8 @@ pub struct Episode {
     pub sampling: SamplingParams,
     /// How it ended.
     pub outcome: Outcome,
+    /// What went wrong, where the outcome is not the agent's doing. For people: shards do not hold it.
+    pub failure: Option<String>,
     /// Why it is left out of training, if it is.
     pub drop_reason: Option<String>,
     /// What became of its tokens.

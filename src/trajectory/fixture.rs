@@ -32,6 +32,7 @@ pub(crate) fn episode(id: &str) -> Episode {
             top_k: -1,
         },
         outcome: Outcome::Completed,
+        failure: None,
         drop_reason: None,
         audit: CaptureAudit::default(),
         hack_flags: Vec::new(),

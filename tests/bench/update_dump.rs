@@ -113,6 +113,7 @@ fn episode(case: CaseEpisode) -> Episode {
             top_k: -1,
         },
         outcome: case.outcome,
+        failure: None,
         drop_reason: None,
         audit: CaptureAudit::default(),
         hack_flags: Vec::new(),

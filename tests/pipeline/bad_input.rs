@@ -108,9 +108,9 @@ fn records_that_cannot_become_tasks() {
 }
 
 /// A record whose test writes `reward`.
-fn graded_by(reward: &str) -> String {
+fn graded_by(id: &str, reward: &str) -> String {
     serde_json::json!({
-        "instance_id": "one",
+        "instance_id": id,
         "problem_statement": "GOPI.sh must split fields at :",
         "files": {"GOPI.sh": "echo $1\n", "check.sh": "echo pass\n"},
         "test": format!("#!/bin/sh\necho {reward} >${{LEGO_LOGS_DIR:-/logs}}/verifier/reward.txt\n"),
@@ -120,12 +120,58 @@ fn graded_by(reward: &str) -> String {
         + "\n"
 }
 
+/// Records of two tasks, whose tests write these rewards.
+fn graded(rewards: [&str; 2], runs: &Path) -> PathBuf {
+    let records = runs.join("graded.jsonl");
+    let text: Vec<String> = ["one", "two"]
+        .iter()
+        .zip(rewards)
+        .map(|(id, reward)| graded_by(id, reward))
+        .collect();
+    std::fs::write(&records, text.concat()).unwrap();
+    records
+}
+
+#[test]
+fn a_step_whose_every_trial_fails_stops_the_run_until_it_is_mended() {
+    let runs = tempfile::tempdir().unwrap();
+    let toml = quickstart();
+    let arguments = ["train", toml.to_str().unwrap(), "--steps", "3"];
+    let set = format!("data.train={}", graded(["nan", "nan"], runs.path()).display());
+    let output = lego(&arguments, runs.path(), &[&set]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains(
+            "not one of the 8 trials of step 1 could be graded: 8 of them ended with verifier_error, most often: "
+        ),
+        "{said}"
+    );
+    assert!(said.contains("hint: mend the tasks' tests"), "{said}");
+    let run = runs.path().join("quickstart");
+    assert!(super::lines(&run.join("metrics.jsonl")).is_empty());
+
+    // The same command, once the cause is mended: the failed trials do not count, and their ids stay theirs.
+    graded(["1", "0"], runs.path());
+    let output = lego(&arguments, runs.path(), &[&set]);
+    succeeded(&output);
+    assert_eq!(super::consumed(&run).len(), 24);
+    let lines = super::lines(&run.join("metrics.jsonl"));
+    assert_eq!(
+        lines[0]["rollout/retries"], 8.0,
+        "that they were tried twice is counted"
+    );
+    // What reads the shards meets each episode once.
+    let shards = run.to_str().unwrap();
+    let arguments = ["train", toml.to_str().unwrap(), "--shards", shards];
+    succeeded(&lego(&arguments, runs.path(), &["run.name=offline", &set]));
+    assert_eq!(super::consumed(&runs.path().join("offline")).len(), 24);
+}
+
 #[test]
 fn a_reward_that_is_no_number_is_dropped_and_said() {
     let runs = tempfile::tempdir().unwrap();
-    let records = runs.path().join("nan.jsonl");
-    let set = format!("data.train={}", records.display());
-    std::fs::write(&records, graded_by("nan")).unwrap();
+    let set = format!("data.train={}", graded(["nan", "1"], runs.path()).display());
     let output = lego(
         &["train", quickstart().to_str().unwrap(), "--steps", "1"],
         runs.path(),
@@ -144,7 +190,6 @@ fn a_reward_that_is_no_number_is_dropped_and_said() {
         1,
         "one of a kind is enough\n{said}"
     );
-    assert!(said.contains("no episode is left after the filter"), "{said}");
 }
 
 #[test]

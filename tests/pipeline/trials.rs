@@ -46,9 +46,13 @@ impl Rollout {
     }
 
     fn run(&self, set: &[&str]) -> Output {
+        self.ends(set, 0)
+    }
+
+    fn ends(&self, set: &[&str], code: i32) -> Output {
         let output = self.command(set).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{error}");
+        assert_eq!(output.status.code(), Some(code), "{error}");
         output
     }
 
@@ -113,7 +117,7 @@ fn breaking_the_tests_is_graded_zero_and_a_broken_task_is_not_graded() {
     assert!(!sabotage.trial("sabotage").join("workdir").exists());
 
     let broken = Rollout::new("broken", "echo nan\n", "touch worked");
-    broken.run(&["sandbox.keep=failed"]);
+    broken.ends(&["sandbox.keep=failed"], 3);
     let result = broken.read("broken", "result.json");
     assert_eq!(
         (&result["outcome"], &result["reward"]),

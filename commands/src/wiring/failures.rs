@@ -3,6 +3,7 @@
 use lego::pipeline::PipelineError;
 use lego::run_dir::RunDirError;
 use lego::shard::ShardError;
+use lego::trajectory::Outcome;
 
 use crate::failure::Failure;
 
@@ -11,6 +12,7 @@ impl From<PipelineError> for Failure {
         let text = error.to_string();
         let failure = match &error {
             PipelineError::Nothing(_) => Self::nothing_selected(text),
+            PipelineError::AllFailed { outcome, .. } => return Self::unavailable(text).hint(mend(*outcome)),
             error if error.is_unavailable() => Self::unavailable(text),
             PipelineError::RunDir(RunDirError::Locked { .. }) => {
                 return Self::usage(text).hint("wait for it to end, or give this run another `run.name`");
@@ -26,4 +28,14 @@ impl From<PipelineError> for Failure {
             None => failure,
         }
     }
+}
+
+/// What to do where every trial ended like this.
+fn mend(outcome: Outcome) -> String {
+    let first = match outcome {
+        Outcome::EnvSetupFailed => "mend what keeps sandboxes from starting",
+        Outcome::VerifierError => "mend the tasks' tests: each must write its reward",
+        _ => "mend the engine or the machine",
+    };
+    format!("{first}; the same command then tries these trials again (their files are in trials/)")
 }

@@ -244,6 +244,34 @@ fn half_an_episode_and_an_episode_twice_are_refused() {
     );
 }
 
+#[test]
+fn the_last_try_at_an_episode_counts() {
+    let failed = |attempt| Episode {
+        attempt,
+        reward: None,
+        rewards: [].into(),
+        outcome: Outcome::InfraError,
+        drop_reason: Some("infra_error".into()),
+        ..episode("e", 1, vec![])
+    };
+    let graded = Episode {
+        attempt: 3,
+        ..simple("e", 1)
+    };
+    let rows = |tries: &[Episode]| tries.iter().flat_map(episode_rows).collect::<Vec<_>>();
+    for tries in [
+        [failed(0), failed(2), graded.clone()],
+        [graded.clone(), failed(0), failed(2)],
+    ] {
+        assert_eq!(group_episodes(rows(&tries)).unwrap(), std::slice::from_ref(&graded));
+    }
+    let lost = group_episodes(rows(&[graded, failed(4)])).unwrap_err().to_string();
+    assert!(
+        lost.contains("episode e") && lost.contains("try 3 was graded, yet there is try 4"),
+        "{lost}"
+    );
+}
+
 #[tokio::test]
 async fn a_store_is_read_like_a_folder_and_projection_reads_what_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
