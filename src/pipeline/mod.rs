@@ -11,6 +11,7 @@ mod evaluation;
 mod event;
 mod front;
 mod generate;
+mod lineage;
 mod meter;
 mod offline;
 mod online;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::blocking::blocking;
 use super::evaluation::{Evaluation, evaluate};
 use super::generate::generate;
+use super::lineage::{eval_writer, trainer_writer};
 use super::meter;
 use super::run::{OpenRun, RunEnd};
 use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
@@ -205,7 +206,7 @@ impl Online {
         let config = &job.loaded.config;
         let mut writer = ShardWriter::new(
             &run.dir.rollouts(),
-            &format!("trainer{}", run.lineage),
+            &trainer_writer(run.lineage),
             self.stack.shard_meta.clone(),
             WriterOptions {
                 flush_after: config.rollout.flush.0,
@@ -289,7 +290,7 @@ impl Online {
         });
         let mut writer = ShardWriter::new(
             &run.dir.eval(),
-            &format!("eval{}", run.lineage),
+            &eval_writer(run.lineage),
             self.stack.shard_meta.clone(),
             WriterOptions::default(),
         )?;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use lego_policy::{AdamW, Device, Trainer, Weights};
 
 use super::blocking::blocking;
-use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver};
+use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver, lineage};
 use crate::buffer::Ledger;
 use crate::config::{DeviceName, Loaded, RunConfig};
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog};
@@ -91,6 +91,7 @@ impl OpenRun {
         let resolved = loaded.to_resolved_toml();
         let dir = RunDir::create(&path)?;
         let lock = dir.lock()?;
+        let mut state = dir.state()?;
         refuse_other_run(&dir, &resolved)?;
         dir.write_config(&resolved)?;
         let checkpoints = CheckpointStore::open(dir.checkpoints(), config.checkpoint.keep as usize)?;
@@ -121,9 +122,8 @@ impl OpenRun {
                 again.len()
             )));
         }
-        let mut state = dir.state()?;
-        let lineage = state.starts;
-        state.starts += 1;
+        let lineage = lineage::next(&dir, &state, checkpoint.as_ref())?;
+        state.starts = lineage + 1;
         state.steps = Some(u64::from(config.train.steps));
         state.step = step;
         state.become_phase(Phase::Running);

@@ -81,8 +81,12 @@ impl RunState {
             path: path.to_owned(),
             reason,
         };
-        let state: Self =
-            serde_json::from_str(&fs::read_to_string(path)?).map_err(|error| damaged(error.to_string()))?;
+        let state: Self = serde_json::from_slice(&fs::read(path)?).map_err(|error| {
+            damaged(format!(
+                "not the state of a run ({error}); move the file away to go on from the last checkpoint, or start \
+                 anew with --fresh"
+            ))
+        })?;
         if state.schema_version > SCHEMA_VERSION {
             let reason = format!(
                 "schema_version {} is newer than {SCHEMA_VERSION}; upgrade lego to read it",

@@ -156,7 +156,11 @@ fn runs_are_found_newest_first_with_their_true_state() {
     let names: Vec<(&str, Phase)> = runs.iter().map(|run| (run.name.as_str(), run.state)).collect();
     assert_eq!(names, [("second", Phase::Finished), ("first", Phase::Running)]);
     assert_eq!((runs[1].step, runs[1].steps), (3, Some(30)));
-    assert!(damaged[0].to_string().contains("broken/state.json: missing field"));
+    assert!(
+        damaged[0]
+            .to_string()
+            .contains("broken/state.json: not the state of a run (missing field")
+    );
     drop(lock);
     assert_eq!(discover(dir.path()).unwrap().0[1].state, Phase::Interrupted);
     assert!(matches!(RunDir::open(dir.path()), Err(RunDirError::NotARun { .. })));

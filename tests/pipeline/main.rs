@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod kills;
+mod resume;
 mod trials;
 
 use std::collections::BTreeSet;
