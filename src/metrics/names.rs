@@ -146,6 +146,10 @@ metrics! {
     watch "capture/segments" ["segments"] "Rows of the step's episodes";
     down "capture/parse_errors" ["calls"] "Malformed tool calls";
     up "val/<data source>/pass@<k>" ["share"] "Validation tasks solved in k samples";
+    watch "val/<data source>/standard_error" ["share"] "Standard error of pass@1 over tasks";
+    watch "val/<set>/<data source>/standard_error" ["share"] "That of this source";
+    watch "val/<data source>/tasks" ["tasks"] "Validation tasks with a valid reward";
+    watch "val/<set>/<data source>/tasks" ["tasks"] "Those of this source";
     up "val/<data source>/greedy" ["share"] "Validation tasks solved greedily";
     up "val/<data source>/reward" ["reward"] "Mean validation reward";
     up "val/<set>/<data source>/pass@<k>" ["share"] "Validation tasks of this source solved in k samples";

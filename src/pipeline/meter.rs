@@ -64,6 +64,8 @@ pub(super) fn update(metrics: &mut StepMetrics, report: &StepReport) {
 pub(super) fn evaluation(metrics: &mut StepMetrics, evaluation: &Evaluation) {
     each(&evaluation.sampled, |name, score| {
         metrics.set(format!("val/{name}/pass@1"), score.pass_at_1);
+        metrics.set(format!("val/{name}/standard_error"), score.pass_at_1_se);
+        metrics.set(format!("val/{name}/tasks"), score.tasks as f64);
         if score.k > 1 {
             metrics.set(format!("val/{name}/pass@{}", score.k), score.pass_at_k);
         }

@@ -23,6 +23,7 @@ mod serve;
 mod stack;
 mod tasks;
 mod updating;
+mod validations;
 
 pub use collect::{CollectEnd, CollectJob, collect};
 pub use error::PipelineError;
@@ -35,3 +36,4 @@ pub use run::{RunEnd, run_directory};
 pub use serve::{ServeJob, Served, replay_session, serve_proxy};
 pub use stack::StackOptions;
 pub use tasks::{TaskEntry, TaskSet};
+pub use validations::{Validation, ValidationScore};

@@ -97,7 +97,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
                 .to_owned(),
         ));
     }
-    let mut end = run.begin(steps, &job.observer)?;
+    let mut end = run.begin(steps, &job.observer);
     while run.step < steps && !job.stop.is_cancelled() {
         let step = run.step + 1;
         let began = Instant::now();

@@ -120,11 +120,10 @@ impl Online {
     async fn steps(&self, job: &OnlineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
         let config = &job.loaded.config;
         let steps = config.train.steps;
-        let mut end = run.begin(steps, &job.observer)?;
+        let mut end = run.begin(steps, &job.observer);
         if run.step == 0 && config.eval.before_train {
             let mut metrics = StepMetrics::new(0, jiff::Timestamp::now());
-            if let Some(evaluation) = self.evaluate(job, run, 0, &mut metrics).await? {
-                end.evaluations.push((0, evaluation));
+            if self.evaluate(job, run, 0, &mut metrics).await?.is_some() {
                 run.log.append(&metrics)?;
                 (job.observer)(PipelineEvent::Step { step: 0, metrics });
             }
@@ -175,7 +174,6 @@ impl Online {
             if due || step == steps {
                 if let Some(evaluation) = self.evaluate(job, run, step, &mut metrics).await? {
                     score = evaluation.headline();
-                    end.evaluations.push((step, evaluation));
                 } else if job.stop.is_cancelled() {
                     // Asked to stop in mid-validation: the step is sampled again from its durable rows.
                     run.step = step - 1;

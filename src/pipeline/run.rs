@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use lego_policy::{AdamW, Device, Trainer, Weights};
 
 use super::blocking::blocking;
-use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver, lineage};
+use super::validations::validations;
+use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
 use crate::buffer::Ledger;
 use crate::config::{DeviceName, Loaded, RunConfig};
-use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog};
+use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog, read_metrics};
 use crate::task::sha256_hex;
 use crate::train::TrainError;
 use crate::train::checkpoint::{CheckpointState, CheckpointStore};
@@ -30,8 +31,8 @@ pub struct RunEnd {
     pub steps: u32,
     /// Whether it was asked to stop before.
     pub interrupted: bool,
-    /// Validations of this start, by the step after which they took place.
-    pub evaluations: Vec<(u32, Evaluation)>,
+    /// Validations of the run, those of earlier starts included.
+    pub validations: Vec<Validation>,
     /// The newest checkpoint.
     pub checkpoint: Option<PathBuf>,
 }
@@ -57,6 +58,8 @@ pub(super) struct OpenRun {
     /// Tasks drawn so far.
     pub cursor: u64,
     pub lineage: u32,
+    /// The checkpoint that this start goes on from.
+    resumed_from: Option<PathBuf>,
     config_digest: String,
     seed: u64,
     tokenizer: PathBuf,
@@ -139,6 +142,7 @@ impl OpenRun {
             step: step as u32,
             cursor,
             lineage,
+            resumed_from: checkpoint.map(|checkpoint| checkpoint.path),
             config_digest: sha256_hex(resolved.as_bytes()),
             seed: config.run.seed,
             tokenizer: tokenizer_dir(config),
@@ -189,21 +193,21 @@ impl OpenRun {
     }
 
     /// Tells where the run stands, and gives what its end will say.
-    pub(super) fn begin(&self, steps: u32, observer: &PipelineObserver) -> Result<RunEnd, PipelineError> {
+    pub(super) fn begin(&self, steps: u32, observer: &PipelineObserver) -> RunEnd {
         let run_dir = self.dir.path().to_owned();
         observer(PipelineEvent::Opened {
             run_dir: run_dir.clone(),
             step: self.step,
             steps,
         });
-        Ok(RunEnd {
+        RunEnd {
             run_dir,
             step: self.step,
             steps,
             interrupted: false,
-            evaluations: Vec::new(),
-            checkpoint: self.checkpoints.latest()?.map(|checkpoint| checkpoint.path),
-        })
+            validations: Vec::new(),
+            checkpoint: self.resumed_from.clone(),
+        }
     }
 
     /// Writes how the run ended, and hands that on.
@@ -213,7 +217,9 @@ impl OpenRun {
             Ok(_) => self.close(Phase::Finished, None)?,
             Err(error) => self.close(Phase::Failed, Some(error.to_string()))?,
         }
-        result
+        let mut end = result?;
+        end.validations = validations(&read_metrics(&self.dir.metrics())?);
+        Ok(end)
     }
 
     /// Writes how the run ended.

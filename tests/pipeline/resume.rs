@@ -59,3 +59,39 @@ fn a_damaged_state_is_named_and_a_lost_one_gives_no_number_twice() {
         "{checkpoint}"
     );
 }
+
+#[test]
+fn a_damaged_checkpoint_is_told_once_and_the_table_spans_all_starts() {
+    let runs = tempfile::tempdir().unwrap();
+    let val = runs.path().join("val.jsonl");
+    let all = std::fs::read_to_string(quickstart().with_file_name("val.jsonl")).unwrap();
+    let some: Vec<&str> = all.lines().take(2).collect();
+    std::fs::write(&val, some.join("\n") + "\n").unwrap();
+    let val = format!("data.val=[\"{}\"]", val.display());
+    let set = [
+        val.as_str(),
+        "eval.before_train=true",
+        "eval.every=1",
+        "checkpoint.every=1",
+    ];
+    succeeded(&train("2", runs.path(), &set));
+    let newest = runs.path().join("quickstart/checkpoints/step_000002/model.safetensors");
+    let weights = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, &weights[..weights.len() / 2]).unwrap();
+    let output = train("3", runs.path(), &set);
+    succeeded(&output);
+    let said = said(&output);
+    assert_eq!(said.matches("checkpoint passed over").count(), 1, "{said}");
+    let table = said.lines().find(|line| line.contains("VALIDATION")).unwrap_or(&said);
+    for column in ["PASS@1, STEP 0", "PASS@1, STEP 3", "GREEDY, STEP 0", "GREEDY, STEP 3"] {
+        assert!(table.contains(column), "{said}");
+    }
+    let row = said
+        .lines()
+        .find(|line| line.trim_start().starts_with("val  "))
+        .unwrap_or(&said);
+    assert!(
+        row.contains('±') && row.split_whitespace().nth(1) == Some("2"),
+        "{said}"
+    );
+}

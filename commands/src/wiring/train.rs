@@ -1,8 +1,7 @@
 //! `lego train` over the pipeline.
 
 use lego::config::Loaded;
-use lego::pipeline::{Evaluation, OfflineJob, OnlineJob, RunEnd, train_from_shards, train_online};
-use lego::rollout::EvalReport;
+use lego::pipeline::{OfflineJob, OnlineJob, RunEnd, Validation, train_from_shards, train_online};
 
 use super::{stack_options, until_stopped, watch};
 use crate::exit::Exit;
@@ -78,7 +77,7 @@ fn shards(args: &TrainArgs) -> Result<Vec<String>, Failure> {
 
 /// What the run came to, for a person.
 fn summary(printer: &Printer, end: &RunEnd) {
-    if let Some(text) = validations(&end.evaluations) {
+    if let Some(text) = table_of(&end.validations) {
         printer.note(format_args!("{}", text.trim_end()));
     }
     if end.interrupted {
@@ -95,31 +94,34 @@ fn summary(printer: &Printer, end: &RunEnd) {
 }
 
 /// One row a series: its score at the first validation and at the last.
-fn validations(evaluations: &[(u32, Evaluation)]) -> Option<String> {
-    let (first, last) = (evaluations.first()?, evaluations.last()?);
-    let shown = if first.0 == last.0 {
+fn table_of(validations: &[Validation]) -> Option<String> {
+    let (first, last) = (validations.first()?, validations.last()?);
+    let shown = if first.step == last.step {
         vec![first]
     } else {
         vec![first, last]
     };
     let mut header = vec!["VALIDATION".to_owned(), "TASKS".to_owned()];
-    header.extend(shown.iter().map(|(step, _)| format!("PASS@1, STEP {step}")));
-    header.extend(shown.iter().map(|(step, _)| format!("GREEDY, STEP {step}")));
-    let rows = last.1.sampled.series.iter().map(|series| {
-        let find = |report: Option<&EvalReport>| {
-            let mut all = report.into_iter().flat_map(|report| &report.series);
-            all.find(|other| other.series == series.series).cloned()
+    header.extend(shown.iter().map(|at| format!("PASS@1, STEP {}", at.step)));
+    header.extend(shown.iter().map(|at| format!("GREEDY, STEP {}", at.step)));
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let rows = last.scores.iter().map(|series| {
+        let each = || {
+            shown
+                .iter()
+                .map(|at| at.scores.iter().find(|other| other.series == series.series))
         };
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let mut row = vec![series.series.clone(), series.tasks.to_string()];
-        row.extend(shown.iter().map(|(_, evaluation)| {
-            or_dash(find(Some(&evaluation.sampled)).map(|at| format!("{:.3} ± {:.3}", at.pass_at_1, at.pass_at_1_se)))
+        let mut row = vec![
+            series.series.clone(),
+            or_dash(series.tasks.map(|tasks| format!("{tasks:.0}"))),
+        ];
+        row.extend(each().map(|score| {
+            or_dash(score.map(|score| match score.pass_at_1_se {
+                Some(error) => format!("{:.3} ± {error:.3}", score.pass_at_1),
+                None => format!("{:.3}", score.pass_at_1),
+            }))
         }));
-        row.extend(
-            shown.iter().map(|(_, evaluation)| {
-                or_dash(find(evaluation.greedy.as_ref()).map(|at| format!("{:.3}", at.pass_at_1)))
-            }),
-        );
+        row.extend(each().map(|score| or_dash(score.and_then(|score| Some(format!("{:.3}", score.greedy?))))));
         row
     });
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
