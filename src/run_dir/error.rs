@@ -46,6 +46,21 @@ pub enum RunDirError {
         /// Its machine.
         host: String,
     },
+    /// The folder is part of a run that a process is working on.
+    #[error(
+        "{}: lies in the run {}, which process {pid} on {host} is working on; name a folder outside of it",
+        dir.display(), run.display()
+    )]
+    WithinLive {
+        /// The folder.
+        dir: PathBuf,
+        /// The run directory.
+        run: PathBuf,
+        /// Its process.
+        pid: u32,
+        /// Its machine.
+        host: String,
+    },
     /// A file of the directory that does not parse.
     #[error("{}: {reason}", path.display())]
     Damaged {

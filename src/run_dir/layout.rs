@@ -18,8 +18,10 @@ pub struct RunDir {
 impl RunDir {
     /// Opens a run directory for writing, and makes it first where there is none.
     ///
-    /// The state of a directory that is there already is left as it is.
+    /// The state of a directory that is there already is left as it is. Within a run that a process is working on
+    /// there can be no other: its files would be taken for that run's.
     pub fn create(dir: &Path) -> Result<Self, RunDirError> {
+        refuse_within_live(dir)?;
         fs::create_dir_all(dir)?;
         let run = Self { dir: dir.to_owned() };
         if !dir.join(STATE_FILE).is_file() {
@@ -145,4 +147,31 @@ impl RunDir {
     pub fn write_state(&self, state: &RunState) -> Result<(), RunDirError> {
         state.write(&self.dir.join(STATE_FILE))
     }
+}
+
+/// Refuses a folder of which one further up is a run that a process is working on.
+fn refuse_within_live(dir: &Path) -> Result<(), RunDirError> {
+    let absolute = std::path::absolute(dir)?;
+    let (mut there, mut rest) = (absolute.as_path(), PathBuf::new());
+    // Links are followed as far as the path exists.
+    while !there.exists() {
+        let Some(parent) = there.parent() else { break };
+        rest = PathBuf::from(there.file_name().unwrap_or_default()).join(rest);
+        there = parent;
+    }
+    let full = fs::canonicalize(there)?.join(rest);
+    for run in full.ancestors().skip(1) {
+        if !run.join(STATE_FILE).is_file() {
+            continue;
+        }
+        if let Some(holder) = lock::holder(run)? {
+            return Err(RunDirError::WithinLive {
+                dir: dir.to_owned(),
+                run: run.to_owned(),
+                pid: holder.pid,
+                host: holder.host,
+            });
+        }
+    }
+    Ok(())
 }

@@ -63,6 +63,35 @@ fn a_lock_of_a_dead_process_is_taken_over_and_one_of_another_machine_is_not() {
 }
 
 #[test]
+fn nothing_is_written_within_a_run_that_is_live() {
+    let (dir, run) = run();
+    let inside = [
+        run.rollouts(),
+        run.path().join("new/folder"),
+        dir.path().join("link/new"),
+    ];
+    fs::os::unix::fs::symlink(run.path(), dir.path().join("link")).unwrap();
+    let lock = run.lock().unwrap();
+    for folder in &inside {
+        let said = RunDir::create(folder).unwrap_err().to_string();
+        assert!(
+            said.starts_with(&format!(
+                "{}: lies in the run {}, which process ",
+                folder.display(),
+                run.path().display()
+            )),
+            "{said}"
+        );
+    }
+    assert!(!run.path().join("new").exists() && !run.rollouts().join("state.json").exists());
+    RunDir::create(run.path()).unwrap();
+    drop(lock);
+    for folder in &inside {
+        RunDir::create(folder).unwrap();
+    }
+}
+
+#[test]
 fn a_resume_leaves_each_surviving_step_once() {
     let (_dir, run) = run();
     let (mut log, moved) = StepLog::open(&run, None, true).unwrap();

@@ -1,6 +1,6 @@
 //! Going on with a run whose files are damaged, lost or in use, and what is said of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use super::{lego, lines, quickstart, succeeded};
@@ -94,4 +94,23 @@ fn a_damaged_checkpoint_is_told_once_and_the_table_spans_all_starts() {
         row.contains('±') && row.split_whitespace().nth(1) == Some("2"),
         "{said}"
     );
+}
+
+#[test]
+fn a_rollout_into_a_run_that_trains_is_refused() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = runs.path().join("quickstart");
+    let held = lego::run_dir::RunDir::create(&run).unwrap();
+    let _lock = held.lock().unwrap();
+    let out: PathBuf = held.rollouts();
+    let toml = quickstart();
+    let arguments = ["rollout", toml.to_str().unwrap(), "-o", out.to_str().unwrap()];
+    let output = lego(&arguments, runs.path(), &[]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains(&format!("lies in the run {}, which process ", run.display())),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
 }
