@@ -1,8 +1,10 @@
 //! Host copies of a policy's tensors under their Hugging Face names.
 //!
 //! Every tensor that the configuration asks for is there and none besides, with the right shape: a `Weights` cannot
-//! exist otherwise. Clones share memory. Reading and writing folders is in [`load`] and [`save`].
+//! exist otherwise. Clones share memory. Reading and writing folders is in [`load`] and [`save`], a look at a folder without
+//! reading its weights in [`check`].
 
+mod check;
 mod load;
 mod save;
 #[cfg(test)]
@@ -49,7 +51,11 @@ pub enum WeightsError {
     ElementType { path: PathBuf, name: String, found: String },
     #[error("{} holds neither model.safetensors nor model.safetensors.index.json", .0.display())]
     NoWeights(PathBuf),
-    #[error("tensors do not fit config.json: missing [{}], unexpected [{}]", missing.join(", "), unexpected.join(", "))]
+    #[error(
+        "tensors do not fit config.json: missing [{}], unexpected [{}]",
+        some(missing),
+        some(unexpected)
+    )]
     Names {
         missing: Vec<String>,
         unexpected: Vec<String>,
@@ -72,24 +78,14 @@ impl Weights {
     /// # Errors
     /// [`WeightsError::Names`], [`WeightsError::TensorShape`], or an inconsistent configuration.
     pub fn from_tensors(config: ModelConfig, mut tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
-        config.validate()?;
-        let names = parameters(&config);
-        if config.tie_word_embeddings {
-            tensors.remove("lm_head.weight");
-        }
-        let missing: Vec<_> = names
+        let shapes = tensors
             .iter()
-            .filter(|p| !tensors.contains_key(&p.name))
-            .map(|p| p.name.clone())
-            .collect();
+            .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()));
+        let names = fit(&config, shapes.collect())?;
         let ordered: Vec<_> = names.iter().filter_map(|p| tensors.remove(&p.name)).collect();
-        let unexpected: Vec<_> = tensors.into_keys().collect();
-        if !missing.is_empty() || !unexpected.is_empty() {
-            return Err(WeightsError::Names { missing, unexpected });
-        }
         for (p, tensor) in names.iter().zip(&ordered) {
-            if p.shape != tensor.shape || tensor.data.len() != p.shape.iter().product::<usize>() {
-                let (name, expected, found) = (p.name.clone(), p.shape.clone(), tensor.shape.clone());
+            if tensor.data.len() != p.shape.iter().product::<usize>() {
+                let (name, expected, found) = (p.name.clone(), p.shape.clone(), vec![tensor.data.len()]);
                 return Err(WeightsError::TensorShape { name, expected, found });
             }
         }
@@ -168,6 +164,39 @@ impl Weights {
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.names
     }
+}
+
+/// The parameters of a configuration, if the tensors of these names and shapes are they and no others.
+fn fit(config: &ModelConfig, mut shapes: BTreeMap<&str, &[usize]>) -> Result<Vec<Parameter>, WeightsError> {
+    config.validate()?;
+    let names = parameters(config);
+    if config.tie_word_embeddings {
+        shapes.remove("lm_head.weight");
+    }
+    let found: Vec<_> = names.iter().map(|p| shapes.remove(p.name.as_str())).collect();
+    let absent = names.iter().zip(&found).filter(|(_, shape)| shape.is_none());
+    let missing: Vec<_> = absent.map(|(p, _)| p.name.clone()).collect();
+    let unexpected: Vec<_> = shapes.into_keys().map(str::to_owned).collect();
+    if !missing.is_empty() || !unexpected.is_empty() {
+        return Err(WeightsError::Names { missing, unexpected });
+    }
+    for (p, shape) in names.iter().zip(found.into_iter().flatten()) {
+        if p.shape != shape {
+            let (name, expected, found) = (p.name.clone(), p.shape.clone(), shape.to_vec());
+            return Err(WeightsError::TensorShape { name, expected, found });
+        }
+    }
+    Ok(names)
+}
+
+/// The first of some names, and how many more there are.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names[..names.len().min(SHOWN)].join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    text
 }
 
 /// A standard normal draw (Box–Muller), in f64 so that the logarithm's argument is never 0.

@@ -23,10 +23,8 @@ impl Check for ChatTemplate {
         }
         let key = if policy.chat_template.is_some() {
             "policy.chat_template"
-        } else if policy.tokenizer.is_some() {
-            "policy.tokenizer"
         } else {
-            "policy.model"
+            model::tokenizer_key(policy)
         };
         let fatal = |what: String| Finding::fatal(self.id(), what).at(run, key);
         let (_, path) = match model::chat_template(policy) {

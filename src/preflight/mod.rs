@@ -6,6 +6,7 @@
 mod batch;
 mod chat_template;
 mod model;
+mod model_files;
 mod paths;
 mod report;
 mod schedule;
@@ -78,6 +79,7 @@ pub trait Check: Send + Sync {
 pub fn checks() -> Vec<Box<dyn Check>> {
     vec![
         Box::new(paths::Paths),
+        Box::new(model_files::ModelFiles),
         Box::new(chat_template::ChatTemplate),
         Box::new(token_budget::TokenBudget),
         Box::new(batch::Batch),

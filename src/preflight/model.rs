@@ -1,4 +1,4 @@
-//! What preflight reads of a model's folder: small JSON files, never weights.
+//! What preflight reads of a model's folder: small JSON files, and of the weights never the values.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,24 @@ use crate::config::{Loaded, PolicySection};
 /// Folder that holds the tokenizer's files.
 pub(super) fn tokenizer_dir(policy: &PolicySection) -> &Path {
     policy.tokenizer.as_deref().unwrap_or(&policy.model)
+}
+
+/// The key that says where the tokenizer's files are.
+pub(super) fn tokenizer_key(policy: &PolicySection) -> &'static str {
+    if policy.tokenizer.is_some() {
+        "policy.tokenizer"
+    } else {
+        "policy.model"
+    }
+}
+
+/// The safetensors files in a folder.
+pub(super) fn weights(model: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(model).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
+        .collect()
 }
 
 /// Positions that the model was made for, where its config says so.

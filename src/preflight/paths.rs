@@ -1,7 +1,5 @@
 //! `paths`: what the run reads exists, and there is room for what it writes.
 
-use std::path::{Path, PathBuf};
-
 use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
 
@@ -72,7 +70,7 @@ impl Paths {
                     "write the folder that holds config.json",
                 );
             }
-            if weights(&policy.model).is_empty() {
+            if model::weights(&policy.model).is_empty() {
                 fatal(
                     format!("policy.model: no .safetensors file in {}", policy.model.display()),
                     "policy.model",
@@ -82,14 +80,9 @@ impl Paths {
         }
         let tokenizer = model::tokenizer_dir(policy);
         if policy.model.is_dir() && !tokenizer.join("tokenizer.json").is_file() {
-            let key = if policy.tokenizer.is_some() {
-                "policy.tokenizer"
-            } else {
-                "policy.model"
-            };
             fatal(
                 format!("no tokenizer.json in {}", tokenizer.display()),
-                key,
+                model::tokenizer_key(policy),
                 "write the folder that holds tokenizer.json as `tokenizer` below `[policy]`",
             );
         }
@@ -167,7 +160,7 @@ impl Paths {
             );
             return;
         }
-        let size: u64 = weights(&run.config.policy.model)
+        let size: u64 = model::weights(&run.config.policy.model)
             .iter()
             .filter_map(|path| path.metadata().ok())
             .map(|m| m.len())
@@ -191,14 +184,6 @@ impl Paths {
             );
         }
     }
-}
-
-fn weights(model: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(model).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
-        .collect()
 }
 
 /// A size in whole MiB.

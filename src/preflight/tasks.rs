@@ -1,9 +1,9 @@
-//! What preflight reads of a task index: that it is one, and that its tasks are there.
+//! What preflight reads of a task index: that it is one, and that its tasks are there and whole.
 
 use std::path::Path;
 
 use super::{Context, Finding};
-use crate::task::TaskIndex;
+use crate::task::{Task, TaskIndex};
 
 /// Tasks that are named in a message at most.
 const NAMED: usize = 3;
@@ -30,23 +30,18 @@ pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Op
     if index.rows.is_empty() {
         return Some(fatal(format!("{key}: {} names no task", path.display())).help(again));
     }
-    let gone: Vec<_> = index
+    let faults: Vec<String> = index
         .rows
         .iter()
-        .map(|row| index.task_dir(row))
-        .filter(|folder| !folder.join("task.toml").is_file())
-        .collect();
-    let some: Vec<_> = gone
-        .iter()
-        .take(NAMED)
-        .map(|folder| folder.display().to_string())
+        .filter_map(|row| Task::load(&index.task_dir(row)).err())
+        .map(|error| error.to_string())
         .collect();
     let text = format!(
-        "{key}: {} of {} tasks of {} are not there, such as {}",
-        gone.len(),
+        "{key}: {} of {} tasks of {} cannot be used: {}",
+        faults.len(),
         index.rows.len(),
         path.display(),
-        some.join(", ")
+        faults[..faults.len().min(NAMED)].join("; ")
     );
-    (!gone.is_empty()).then(|| fatal(text).help(again))
+    (!faults.is_empty()).then(|| fatal(text).help(again))
 }

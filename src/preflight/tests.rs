@@ -9,16 +9,30 @@ fn fixture() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
-    std::fs::write(model.join("config.json"), r#"{"max_position_embeddings": 4096}"#).unwrap();
-    std::fs::write(model.join("model.safetensors"), "x").unwrap();
-    std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
+    let policy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/policy");
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(policy.join(name), model.join(name)).unwrap();
+    }
+    let template: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(policy.join("tokenizer_config.json")).unwrap()).unwrap();
     std::fs::write(
-        model.join("tokenizer_config.json"),
-        r#"{"chat_template": "{{ messages }} {{ tools }}"}"#,
+        model.join("template.jinja"),
+        template["chat_template"].as_str().unwrap(),
     )
     .unwrap();
-    std::fs::create_dir(folder.path().join("one")).unwrap();
-    std::fs::write(folder.path().join("one/task.toml"), "").unwrap();
+    save(512, &model);
+    save(256, &folder.path().join("narrow"));
+    let cut = folder.path().join("cut");
+    save(512, &cut);
+    let weights = std::fs::read(cut.join("model.safetensors")).unwrap();
+    std::fs::write(cut.join("model.safetensors"), &weights[..weights.len() / 2]).unwrap();
+    std::fs::create_dir(folder.path().join("garbled")).unwrap();
+    std::fs::write(folder.path().join("garbled/tokenizer.json"), "{}").unwrap();
+    for task in ["one", "untested"] {
+        std::fs::create_dir_all(folder.path().join(task).join("tests")).unwrap();
+        std::fs::write(folder.path().join(task).join("instruction.md"), "mend").unwrap();
+    }
+    std::fs::write(folder.path().join("one/tests/test.sh"), "").unwrap();
     std::fs::write(folder.path().join("foreign.parquet"), "no parquet").unwrap();
     let row = |id: &str| IndexRow {
         instance_id: id.to_owned(),
@@ -31,8 +45,22 @@ fn fixture() -> tempfile::TempDir {
     };
     index("train.parquet", &["one"]);
     index("gone.parquet", &["one", "two"]);
+    index("untested.parquet", &["one", "untested"]);
     index("empty.parquet", &[]);
     folder
+}
+
+/// A policy of one small layer with its tokenizer files.
+fn save(vocab_size: usize, folder: &std::path::Path) {
+    let config = lego_policy::ModelConfig {
+        hidden_size: 16,
+        num_hidden_layers: 1,
+        intermediate_size: 16,
+        head_dim: 4,
+        ..lego_policy::ModelConfig::tiny(vocab_size)
+    };
+    std::fs::create_dir_all(folder).unwrap();
+    lego_policy::Weights::init(config, 1).unwrap().save(folder).unwrap();
 }
 
 const GOOD: &str = "policy.model=\"model\" data.train=\"train.parquet\" data.max_prompt_tokens=1024 \
@@ -80,6 +108,25 @@ fn each_fault_is_found_and_named_by_its_key() {
         ("data.val=[\"gone.parquet\"]", "paths", Status::Fatal, "data.val"),
         ("data.val=[\"empty.parquet\"]", "paths", Status::Fatal, "data.val"),
         ("data.train=\"foreign.parquet\"", "paths", Status::Fatal, "data.train"),
+        ("data.train=\"untested.parquet\"", "paths", Status::Fatal, "data.train"),
+        (
+            "policy.model=\"cut\" policy.tokenizer=\"model\"",
+            "model-files",
+            Status::Fatal,
+            "policy.model",
+        ),
+        (
+            "policy.model=\"narrow\" policy.tokenizer=\"model\"",
+            "model-files",
+            Status::Fatal,
+            "policy.tokenizer",
+        ),
+        (
+            "policy.tokenizer=\"garbled\" policy.chat_template=\"model/template.jinja\"",
+            "model-files",
+            Status::Fatal,
+            "policy.tokenizer",
+        ),
         ("run.dir=\"train.parquet\"", "paths", Status::Fatal, "run.dir"),
         ("engine.kind=\"replay\"", "paths", Status::Fatal, "engine.kind"),
         (
@@ -154,6 +201,26 @@ fn each_fault_is_found_and_named_by_its_key() {
             !wrong[0].line.as_deref().unwrap_or_default().contains("hf_"),
             "a secret is never shown"
         );
+    }
+}
+
+#[test]
+fn a_fault_of_a_file_names_the_file_and_what_is_wrong_with_it() {
+    for (changes, says) in [
+        ("data.train=\"untested.parquet\"", "tests/test.sh"),
+        (
+            "policy.model=\"cut\" policy.tokenizer=\"model\"",
+            "cut/model.safetensors: not a readable safetensors file",
+        ),
+        ("policy.model=\"narrow\" policy.tokenizer=\"model\"", "vocab_size = 256"),
+        (
+            "policy.tokenizer=\"garbled\" policy.chat_template=\"model/template.jinja\"",
+            "garbled/tokenizer.json` is not usable",
+        ),
+    ] {
+        let report = report(changes, Purpose::Whole);
+        let detail = &report.findings.last().unwrap().detail;
+        assert!(detail.contains(says), "{detail}");
     }
 }
 

@@ -99,6 +99,12 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// The highest id, with its text; none of an empty vocabulary.
+    pub fn highest(&self) -> Option<(TokenId, String)> {
+        let all = self.inner.get_vocab(true);
+        all.into_iter().map(|(text, id)| (id, text)).max()
+    }
+
     /// SHA-256 of tokenizer.json, in hexadecimal.
     pub fn sha256(&self) -> &str {
         &self.sha256

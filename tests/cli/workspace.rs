@@ -26,14 +26,19 @@ impl Workspace {
 
     /// Files that make every static check pass.
     pub(crate) fn model(self) -> Self {
-        self.file("model/config.json", r#"{"max_position_embeddings": 8192}"#)
-            .file("model/model.safetensors", "")
-            .file("model/tokenizer.json", "{}")
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart/policy");
+        let read = |name: &str| std::fs::read(policy.join(name)).unwrap();
+        let config = String::from_utf8(read("config.json")).unwrap();
+        let work = self
             .file(
-                "model/tokenizer_config.json",
-                r#"{"chat_template": "{% for m in messages %}{{ m }}{% endfor %}{{ tools }}"}"#,
+                "model/config.json",
+                &config.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 8192"),
             )
-            .file("tasks/train.jsonl", "")
+            .file("tasks/train.jsonl", "");
+        for name in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+            std::fs::write(work.path().join("model").join(name), read(name)).unwrap();
+        }
+        work
     }
 
     pub(crate) fn path(&self) -> PathBuf {

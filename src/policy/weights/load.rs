@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use half::{bf16, f16};
@@ -19,22 +19,32 @@ impl Weights {
     /// # Errors
     /// [`WeightsError`] names the file, the key or the tensor.
     pub fn load(dir: &Path) -> Result<Self, WeightsError> {
-        let path = dir.join("config.json");
-        let text = String::from_utf8_lossy(&read(&path)?).into_owned();
-        let config = ModelConfig::from_json(&text).map_err(|source| WeightsError::Config { path, source })?;
-        let single = dir.join("model.safetensors");
-        let index = dir.join("model.safetensors.index.json");
+        let config = config(dir)?;
         let mut tensors = BTreeMap::new();
-        if single.exists() {
-            load_tensors(&single, &mut tensors)?;
-        } else if index.exists() {
-            for shard in shards(&index)? {
-                load_tensors(&dir.join(shard), &mut tensors)?;
-            }
-        } else {
-            return Err(WeightsError::NoWeights(dir.to_owned()));
+        for file in files(dir)? {
+            load_tensors(&file, &mut tensors)?;
         }
         Self::from_tensors(config, tensors)?.finite()
+    }
+}
+
+/// What the folder's `config.json` says.
+pub(super) fn config(dir: &Path) -> Result<ModelConfig, WeightsError> {
+    let path = dir.join("config.json");
+    let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+    ModelConfig::from_json(&text).map_err(|source| WeightsError::Config { path, source })
+}
+
+/// The folder's safetensors files: one, or those that its index names.
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+    let single = dir.join("model.safetensors");
+    let index = dir.join("model.safetensors.index.json");
+    if single.exists() {
+        Ok(vec![single])
+    } else if index.exists() {
+        Ok(shards(&index)?.iter().map(|shard| dir.join(shard)).collect())
+    } else {
+        Err(WeightsError::NoWeights(dir.to_owned()))
     }
 }
 
@@ -89,11 +99,7 @@ pub(crate) fn load_tensors(
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
     let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
     for (name, view) in file.tensors() {
-        let data = floats(&view).ok_or_else(|| WeightsError::ElementType {
-            path: path.to_owned(),
-            name: name.clone(),
-            found: format!("{:?}", view.dtype()),
-        })?;
+        let data = floats(&view).ok_or_else(|| wrong_type(path, &name, view.dtype()))?;
         tensors.insert(
             name,
             HostTensor {
@@ -103,6 +109,14 @@ pub(crate) fn load_tensors(
         );
     }
     Ok(header.metadata().clone().unwrap_or_default())
+}
+
+pub(super) fn wrong_type(path: &Path, name: &str, found: Dtype) -> WeightsError {
+    WeightsError::ElementType {
+        path: path.to_owned(),
+        name: name.to_owned(),
+        found: format!("{found:?}"),
+    }
 }
 
 fn floats(view: &TensorView<'_>) -> Option<Vec<f32>> {

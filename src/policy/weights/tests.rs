@@ -68,6 +68,7 @@ fn shards_are_read_by_their_index() {
     let path = dir.path().join("model.safetensors.index.json");
     fs::write(&path, index).unwrap();
     assert_eq!(tensors(&Weights::load(dir.path()).unwrap()), tensors(&saved));
+    assert_eq!(&Weights::check(dir.path()).unwrap(), saved.config());
     fs::write(&path, r#"{"weight_map": {"x": "../model-0.safetensors"}}"#).unwrap();
     assert!(
         Weights::load(dir.path())
@@ -130,6 +131,63 @@ fn unusable_folders_are_named() {
     assert!(error().contains("not a readable safetensors file"), "{}", error());
     fs::remove_file(&file).unwrap();
     assert!(error().contains("neither model.safetensors nor"), "{}", error());
+}
+
+/// A folder whose file is changed; what `check` says of it. `load` must refuse it as well.
+fn refused(change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    weights(config(Family::Llama), 2).save(dir.path()).unwrap();
+    let file = dir.path().join("model.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    change(&mut bytes);
+    fs::write(&file, &bytes).unwrap();
+    assert!(Weights::load(dir.path()).is_err());
+    let said = Weights::check(dir.path()).unwrap_err().to_string();
+    said.replace(&dir.path().display().to_string(), "[DIR]")
+}
+
+/// Replaces text of the header by other text of the same length.
+fn swap(bytes: &mut [u8], from: &str, to: &str) {
+    assert_eq!(from.len(), to.len());
+    let at = bytes
+        .windows(from.len())
+        .position(|part| part == from.as_bytes())
+        .unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+}
+
+#[test]
+fn a_folder_is_checked_by_its_headers_alone() {
+    for family in FAMILIES {
+        let dir = tempfile::tempdir().unwrap();
+        let saved = weights(config(family), 2);
+        saved.save(dir.path()).unwrap();
+        assert_eq!(&Weights::check(dir.path()).unwrap(), saved.config());
+    }
+    let file = "[DIR]/model.safetensors: not a readable safetensors file: ";
+    for (said, expected) in [
+        (refused(|bytes| bytes.truncate(5)), "its 5 bytes are too few"),
+        (
+            refused(|bytes| bytes[..8].fill(0xff)),
+            "its header is to have 18446744073709551615 bytes",
+        ),
+        (refused(|bytes| bytes[8] = b'!'), "its header: "),
+        (refused(|bytes| bytes.truncate(bytes.len() - 4)), "its tensors take "),
+        (refused(|bytes| bytes.push(0)), "its tensors take "),
+        (
+            refused(|bytes| swap(bytes, "\"data_offsets\":[0,", "\"data_offsets\":[4,")),
+            "its header: invalid offset for tensor",
+        ),
+    ] {
+        assert!(said.starts_with(file) && said.contains(expected), "{said}");
+    }
+    let said = refused(|bytes| swap(bytes, "\"F32\"", "\"I32\""));
+    assert!(said.contains("has type I32"), "{said}");
+    let said = refused(|bytes| swap(bytes, "model.norm.weight", "model.norm.wright"));
+    assert!(
+        said.contains("missing [model.norm.weight], unexpected [model.norm.wright]"),
+        "{said}"
+    );
 }
 
 #[test]
