@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,6 +12,13 @@ use std::collections::BTreeMap;
 use super::tree;
 
 const LABEL: &str = "owner.json";
+
+/// A folder that has no label yet: its name tells whose it is, `.making-<boot>_<pid>_<start>_<host>_<name>`.
+const MAKING: &str = ".making-";
+
+/// Another machine, or this one before it was started anew, may have made a folder; after so long it has a label or
+/// never will.
+const MADE: Duration = Duration::from_hours(1);
 
 /// The label of a sandbox's folder. A process is known by its number and its start time together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +45,25 @@ impl Owner {
         })
     }
 
-    /// Writes the label before anything else is in the folder.
-    pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
+    /// Makes the folder `root/name` with this label in it. It has its name only once the label is whole, so that who is
+    /// killed on the way leaves a folder that `reap` knows.
+    pub(super) fn make_folder(&self, root: &Path, name: &str) -> io::Result<PathBuf> {
+        let Self {
+            boot, pid, start, host, ..
+        } = self;
+        let making = root.join(format!("{MAKING}{boot}_{pid}_{start}_{host}_{name}"));
+        let folder = root.join(name);
+        let made = tree::make(&making, 0o755, None)
+            .and_then(|()| self.write(&making))
+            .and_then(|()| fs_err::rename(&making, &folder));
+        if made.is_err() {
+            // A second fault on the way out would hide the first; `reap` tries again.
+            let _ = fs_err::remove_dir_all(&making);
+        }
+        made.map(|()| folder)
+    }
+
+    fn write(&self, folder: &Path) -> io::Result<()> {
         fs_err::write(folder.join(LABEL), serde_json::to_vec(self)?)
     }
 
@@ -94,13 +119,54 @@ fn labelled(root: &Path) -> io::Result<Vec<(PathBuf, Owner)>> {
     Ok(found)
 }
 
+/// Folders below `root` that their makers will never label.
+fn abandoned(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs_err::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(maker) = name
+            .strip_prefix(MAKING)
+            .map(|rest| rest.rsplit_once('_').unwrap_or_default().0)
+        else {
+            continue;
+        };
+        let is_over = match maker.splitn(4, '_').collect::<Vec<_>>().as_slice() {
+            [of_boot, pid, start, of_host] if *of_boot == boot() && *of_host == host() => {
+                let started = pid.parse().ok().and_then(|pid| start_of(pid).ok());
+                started.is_none_or(|started| started.to_string() != *start)
+            }
+            // It may be gone already, labelled by its maker.
+            _ => entry
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .is_ok_and(|then| then.elapsed().is_ok_and(|age| age > MADE)),
+        };
+        if is_over {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Removes the folders below `root` whose owner is dead; gives their paths.
 pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut removed = Vec::new();
-    for (path, _) in labelled(root)?.into_iter().filter(|(_, owner)| owner.is_dead()) {
-        remove(&path)?;
-        removed.push(path);
-    }
+    let mut removed = abandoned(root)?;
+    let named = labelled(root)?;
+    removed.extend(
+        named
+            .into_iter()
+            .filter(|(_, owner)| owner.is_dead())
+            .map(|(path, _)| path),
+    );
+    removed.sort();
+    removed.dedup();
+    removed.iter().try_for_each(|path| remove(path))?;
     Ok(removed)
 }
 
@@ -161,8 +227,7 @@ mod tests {
             ("rebooted", &rebooted),
             ("elsewhere", &elsewhere),
         ] {
-            fs_err::create_dir(root.path().join(name)).unwrap();
-            owner.write(&root.path().join(name)).unwrap();
+            owner.make_folder(root.path(), name).unwrap();
         }
         fs_err::create_dir(root.path().join("foreign")).unwrap();
         assert_eq!(own(root.path()).unwrap(), [root.path().join("mine")]);
@@ -172,5 +237,31 @@ mod tests {
         for name in ["mine", "elsewhere", "foreign"] {
             assert!(root.path().join(name).exists(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_folder_without_its_label_goes_with_its_maker() {
+        let root = tempfile::tempdir().unwrap();
+        let mine = Owner::here("mine", &BTreeMap::new()).unwrap();
+        let making = |owner: &Owner, boot: &str| {
+            let name = format!("{MAKING}{boot}_{}_{}_{}_task-1", owner.pid, owner.start, owner.host);
+            fs_err::create_dir(root.path().join(&name)).unwrap();
+            root.path().join(name)
+        };
+        let dead = Owner {
+            start: mine.start + 1,
+            ..mine.clone()
+        };
+        let (own, left) = (making(&mine, &mine.boot), making(&dead, &mine.boot));
+        // Half a label, as a kill leaves it.
+        fs_err::write(left.join(LABEL), "{\"na").unwrap();
+        let (fresh, old) = (making(&mine, "elsewhere"), making(&dead, "elsewhere"));
+        let then = std::time::SystemTime::now() - 2 * MADE;
+        File::open(&old).unwrap().set_modified(then).unwrap();
+        let mut gone = vec![left, old];
+        gone.sort();
+        assert_eq!(reap(root.path()).unwrap(), gone);
+        assert!(own.exists() && fresh.exists() && gone.iter().all(|path| !path.exists()));
+        assert!(mine.make_folder(root.path(), "task-2").unwrap().join(LABEL).is_file());
     }
 }

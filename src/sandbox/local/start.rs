@@ -188,10 +188,9 @@ fn spawn(exe: &Path) -> io::Result<(Child, OwnedFd)> {
 fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result<(PathBuf, Option<PathBuf>)> {
     fs_err::create_dir_all(&options.root)?;
     let root = fs_err::canonicalize(&options.root)?;
-    let scratch = root.join(format!("{}-{}", host_name(&spec.name), uuid::Uuid::now_v7().simple()));
-    tree::make(&scratch, 0o755, None)?;
+    let name = format!("{}-{}", host_name(&spec.name), uuid::Uuid::now_v7().simple());
+    let scratch = Owner::here(&spec.name, &spec.labels)?.make_folder(&root, &name)?;
     let mut folder = Folder(Some(scratch.clone()));
-    Owner::here(&spec.name, &spec.labels)?.write(&scratch)?;
     let root_user = geteuid().is_root();
     let owner = root_user.then(|| (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)));
     let source = fs_err::canonicalize(&spec.source)?;
