@@ -98,7 +98,11 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
             String::new()
         },
     };
-    let schemas = ToolSchemas::of(tools.unwrap_or_default());
+    // Copied only where a policy writes arguments that their schemas must explain.
+    let schemas = match proxy.tool_format {
+        Some(format) if format.has_plain_arguments() => ToolSchemas::of(tools.unwrap_or_default()),
+        _ => ToolSchemas::default(),
+    };
     let (base, base_len) = session.state().recording.base(&prompt);
     let begin = Begin {
         call,

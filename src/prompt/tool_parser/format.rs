@@ -130,6 +130,11 @@ impl ToolFormat {
         ToolParser::new(self)
     }
 
+    /// Whether the policy writes arguments as plain text, whose types only the tools' schemas tell.
+    pub fn has_plain_arguments(self) -> bool {
+        matches!(self, Self::Qwen3Coder | Self::Glm)
+    }
+
     /// How a call begins.
     pub(super) fn opening(self) -> Opening {
         match self {

@@ -110,6 +110,20 @@ fn every_format_gives_text_and_parallel_calls() {
 }
 
 #[test]
+fn schemas_are_read_where_arguments_are_plain_text_alone() {
+    let tool = json!({"name": "bash", "parameters": {"properties": {"command": {"type": "integer"}}}});
+    for format in ToolFormat::all() {
+        let written = sample(format).0.replace("é </x> [1]", "5");
+        let with = |schemas: ToolSchemas| {
+            let mut parser = format.parser().with_schemas(schemas);
+            [parser.push(&written), parser.finish()].concat()
+        };
+        let differs = with(ToolSchemas::of(std::slice::from_ref(&tool))) != with(ToolSchemas::default());
+        assert_eq!(differs, format.has_plain_arguments(), "{format:?}");
+    }
+}
+
+#[test]
 fn a_call_that_is_cut_stays_text_in_every_format() {
     for format in ToolFormat::all() {
         let (written, _) = sample(format);
