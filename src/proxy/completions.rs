@@ -59,9 +59,9 @@ fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, Completi
         tools: None,
         calls_allowed: false,
         max_tokens: fields::limit(&fields, "max_tokens")?,
-        temperature: fields::float(&fields, "temperature")?,
-        top_p: fields::float(&fields, "top_p")?,
-        top_k: fields::whole(&fields, "top_k")?,
+        temperature: fields::temperature(&fields)?,
+        top_p: fields::top_p(&fields)?,
+        top_k: fields::top_k(&fields)?,
         stops: fields::stops(&fields, "stop")?,
         raw: Some(prompt),
     };

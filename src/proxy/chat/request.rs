@@ -28,7 +28,14 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
         .enumerate()
         .map(|(index, value)| message(value, &format!("messages[{index}]")))
         .collect::<Result<_, _>>()?;
-    let tools = fields::list(&mut fields, "tools", "a list of tools")?.filter(|tools| !tools.is_empty());
+    let tools = fields::list(&mut fields, "tools", "a list of tools")?.unwrap_or_default();
+    let tools: Vec<Value> = tools
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| tool(value, &format!("tools[{index}]")))
+        .filter_map(Result::transpose)
+        .collect::<Result<_, _>>()?;
+    let tools = Some(tools).filter(|tools| !tools.is_empty());
     let max_tokens = match fields::limit(&fields, "max_completion_tokens")? {
         Some(limit) => Some(limit),
         None => fields::limit(&fields, "max_tokens")?,
@@ -44,9 +51,9 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
             calls_allowed: tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none"),
             tools,
             max_tokens,
-            temperature: fields::float(&fields, "temperature")?,
-            top_p: fields::float(&fields, "top_p")?,
-            top_k: fields::whole(&fields, "top_k")?,
+            temperature: fields::temperature(&fields)?,
+            top_p: fields::top_p(&fields)?,
+            top_k: fields::top_k(&fields)?,
             stops: fields::stops(&fields, "stop")?,
             raw: None,
         },
@@ -58,6 +65,26 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
             return_token_ids: flag(&fields, "return_token_ids")?,
         },
     })
+}
+
+/// A function as it came; none of a tool of another type, which the policy could not call.
+fn tool(value: Value, at: &str) -> Result<Option<Value>, ApiError> {
+    let Value::Object(fields) = &value else {
+        return Err(expected(at, "a tool", &value));
+    };
+    match fields.get("type") {
+        None | Some(Value::Null) => {}
+        Some(kind) if kind == "function" => {}
+        Some(_) => return Ok(None),
+    }
+    match fields.get("function") {
+        // Some clients send the function alone.
+        None if fields.contains_key("name") => fields::name(fields.get("name"), &format!("{at}.name"))?,
+        None => return Err(ApiError::field(format!("{at}.function"), "is missing")),
+        Some(Value::Object(function)) => fields::name(function.get("name"), &format!("{at}.function.name"))?,
+        Some(other) => return Err(expected(&format!("{at}.function"), "a function", other)),
+    };
+    Ok(Some(value))
 }
 
 fn message(value: Value, at: &str) -> Result<Message, ApiError> {

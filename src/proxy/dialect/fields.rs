@@ -60,9 +60,51 @@ pub(in crate::proxy) fn float(fields: &Map<String, Value>, key: &str) -> Result<
     Ok(number(fields, key, Value::as_f64, "a number")?.map(|value| value as f32))
 }
 
-/// A whole number that may be absent.
+/// A whole number that may be absent; one that is out of reach is the nearest.
 pub(in crate::proxy) fn whole(fields: &Map<String, Value>, key: &str) -> Result<Option<i32>, ApiError> {
-    Ok(number(fields, key, Value::as_i64, "a whole number")?.map(|value| value as i32))
+    let value = number(fields, key, Value::as_i64, "a whole number")?;
+    Ok(value.map(|value| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32))
+}
+
+/// `temperature`, from 0 to 2.
+pub(in crate::proxy) fn temperature(fields: &Map<String, Value>) -> Result<Option<f32>, ApiError> {
+    let value = float(fields, "temperature")?;
+    let fits = value.is_none_or(|value| (0.0..=2.0).contains(&value));
+    within(fields, "temperature", fits, "a number from 0 to 2")?;
+    Ok(value)
+}
+
+/// `top_p`, above 0 and at most 1.
+pub(in crate::proxy) fn top_p(fields: &Map<String, Value>) -> Result<Option<f32>, ApiError> {
+    let value = float(fields, "top_p")?;
+    let fits = value.is_none_or(|value| value > 0.0 && value <= 1.0);
+    within(fields, "top_p", fits, "a number above 0 and at most 1")?;
+    Ok(value)
+}
+
+/// `top_k`; 0 and -1 keep all candidates.
+pub(in crate::proxy) fn top_k(fields: &Map<String, Value>) -> Result<Option<i32>, ApiError> {
+    let value = whole(fields, "top_k")?;
+    let fits = value.is_none_or(|value| value >= -1);
+    within(fields, "top_k", fits, "a whole number of at least -1")?;
+    Ok(value)
+}
+
+fn within(fields: &Map<String, Value>, key: &str, fits: bool, what: &str) -> Result<(), ApiError> {
+    match fields.get(key) {
+        Some(found) if !fits => Err(expected(key, what, found)),
+        _ => Ok(()),
+    }
+}
+
+/// The name of a tool or function, which templates and schemas go by.
+pub(in crate::proxy) fn name(value: Option<&Value>, at: &str) -> Result<String, ApiError> {
+    match value {
+        Some(Value::String(name)) if !name.is_empty() => Ok(name.clone()),
+        None => Err(ApiError::field(at, "is missing; expected a string")),
+        Some(Value::String(_)) => Err(ApiError::field(at, "expected a name, found an empty string")),
+        Some(other) => Err(expected(at, "a string", other)),
+    }
 }
 
 /// The model's name as the client wrote it.

@@ -50,9 +50,9 @@ pub(super) fn parse(body: &[u8], served: &str) -> Result<MessagesRequest, ApiErr
             tools,
             calls_allowed,
             max_tokens: fields::limit(&fields, "max_tokens")?,
-            temperature: fields::float(&fields, "temperature")?,
-            top_p: fields::float(&fields, "top_p")?,
-            top_k: fields::whole(&fields, "top_k")?,
+            temperature: fields::temperature(&fields)?,
+            top_p: fields::top_p(&fields)?,
+            top_k: fields::top_k(&fields)?,
             stops: fields::stops(&fields, "stop_sequences")?,
             raw: None,
         },
@@ -102,9 +102,7 @@ fn function(tool: Value, at: &str) -> Result<Option<Value>, ApiError> {
     if !custom {
         return Ok(None);
     }
-    let Some(name) = fields::text(fields.remove("name")) else {
-        return Err(ApiError::field(format!("{at}.name"), "expected a string"));
-    };
+    let name = fields::name(fields.get("name"), &format!("{at}.name"))?;
     let parameters = fields
         .remove("input_schema")
         .unwrap_or_else(|| json!({ "type": "object", "properties": {} }));

@@ -6,6 +6,32 @@ use super::ApiError;
 use crate::prompt::{Message, Role, ToolCall};
 use crate::proxy::dialect::fields::{expected, text};
 
+/// References, and what only the vendor's own servers and clients make: they say nothing to a policy.
+const SILENT: [&str; 22] = [
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "code_interpreter_call",
+    "compaction",
+    "compaction_summary",
+    "computer_call",
+    "computer_call_output",
+    "file_search_call",
+    "ghost_snapshot",
+    "image_generation_call",
+    "item_reference",
+    "local_shell_call",
+    "local_shell_call_output",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "mcp_list_tools",
+    "shell_call",
+    "shell_call_output",
+    "tool_search_call",
+    "tool_search_output",
+    "web_search_call",
+];
+
 /// Appends items. What an assistant thought, said and called without anyone between is one message.
 pub(super) fn read(messages: &mut Vec<Message>, items: Vec<Value>) -> Result<(), ApiError> {
     // An answer of before is complete: what follows it is another message.
@@ -16,7 +42,11 @@ pub(super) fn read(messages: &mut Vec<Message>, items: Vec<Value>) -> Result<(),
             Value::Object(item) => item,
             other => return Err(expected(&at, "an item", &other)),
         };
-        let kind = item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
+        let kind = match item.get("type") {
+            None | Some(Value::Null) => "message".to_owned(),
+            Some(Value::String(kind)) => kind.clone(),
+            Some(other) => return Err(expected(&format!("{at}.type"), "a string", other)),
+        };
         match kind.as_str() {
             "message" => open = message(messages, item, &at, open)?,
             "function_call" | "custom_tool_call" => {
@@ -42,8 +72,11 @@ pub(super) fn read(messages: &mut Vec<Message>, items: Vec<Value>) -> Result<(),
                 messages.push(Message::tool_result(id, output));
                 open = false;
             }
-            // References, and what only the vendor's own servers make, say nothing here.
-            _ => {}
+            silent if SILENT.contains(&silent) => {}
+            other => {
+                let problem = format!("items of type `{other}` are not known");
+                return Err(ApiError::field(format!("{at}.type"), &problem));
+            }
         }
     }
     Ok(())

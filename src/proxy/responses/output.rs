@@ -6,14 +6,37 @@ use crate::inference::EngineUsage;
 use crate::prompt::ParsedCall;
 use crate::proxy::dialect::signature;
 
+/// How far an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    InProgress,
+    Completed,
+    /// Cut by the limit of tokens.
+    Incomplete,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
 /// Thinking, as a summary; its encrypted form is what clients must give back.
-pub(super) fn reasoning(id: &str, thinking: &str, encrypted: bool) -> Value {
+pub(super) fn reasoning(id: &str, thinking: &str, encrypted: bool, status: Status) -> Value {
     let summary: Vec<Value> = if thinking.is_empty() {
         Vec::new()
     } else {
         vec![summary_part(thinking)]
     };
     let mut item = json!({ "type": "reasoning", "id": id, "summary": summary });
+    // The only one that says something: a summary is there or not.
+    if status == Status::Incomplete {
+        item["status"] = status.name().into();
+    }
     if encrypted {
         item["encrypted_content"] = signature(thinking).into();
     }
@@ -24,14 +47,14 @@ pub(super) fn summary_part(text: &str) -> Value {
     json!({ "type": "summary_text", "text": text })
 }
 
-/// Text; `done` is false while it is being written.
-pub(super) fn message(id: &str, text: &str, done: bool) -> Value {
-    let (status, content) = if done {
-        ("completed", vec![text_part(text)])
+/// Text; none while it is being written.
+pub(super) fn message(id: &str, text: &str, status: Status) -> Value {
+    let content = if status == Status::InProgress {
+        Vec::new()
     } else {
-        ("in_progress", Vec::new())
+        vec![text_part(text)]
     };
-    json!({ "type": "message", "id": id, "status": status, "role": "assistant", "content": content })
+    json!({ "type": "message", "id": id, "status": status.name(), "role": "assistant", "content": content })
 }
 
 pub(super) fn text_part(text: &str) -> Value {
@@ -41,12 +64,12 @@ pub(super) fn text_part(text: &str) -> Value {
 /// A call; without its arguments while they are being written.
 pub(super) fn function_call(item_id: &str, call_id: &str, call: &ParsedCall, done: bool) -> Value {
     let (status, arguments) = if done {
-        ("completed", call.arguments.as_str())
+        (Status::Completed, call.arguments.as_str())
     } else {
-        ("in_progress", "")
+        (Status::InProgress, "")
     };
     json!({
-        "type": "function_call", "id": item_id, "call_id": call_id, "status": status,
+        "type": "function_call", "id": item_id, "call_id": call_id, "status": status.name(),
         "name": call.name, "arguments": arguments,
     })
 }

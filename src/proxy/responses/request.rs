@@ -70,7 +70,12 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
         return Err(ApiError::field("input", "expected at least one item"));
     }
     let tools = fields::list(&mut fields, "tools", "a list of tools")?.unwrap_or_default();
-    let tools: Vec<Value> = tools.into_iter().filter_map(function).collect();
+    let tools: Vec<Value> = tools
+        .into_iter()
+        .enumerate()
+        .map(|(index, tool)| function(tool, &format!("tools[{index}]")))
+        .filter_map(Result::transpose)
+        .collect::<Result<_, _>>()?;
     let tools = Some(tools).filter(|tools| !tools.is_empty());
     let calls_allowed = tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none");
     Ok(ResponsesRequest {
@@ -81,8 +86,8 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
             tools,
             calls_allowed,
             max_tokens: fields::limit(&fields, "max_output_tokens")?,
-            temperature: fields::float(&fields, "temperature")?,
-            top_p: fields::float(&fields, "top_p")?,
+            temperature: fields::temperature(&fields)?,
+            top_p: fields::top_p(&fields)?,
             top_k: None,
             stops: Vec::new(),
             raw: None,
@@ -119,21 +124,23 @@ fn instruct(messages: &mut Vec<Message>, text: String) {
 }
 
 /// A function as templates know it; none of a tool that is not one (a search, a namespace, a grammar).
-fn function(tool: Value) -> Option<Value> {
-    let Value::Object(mut fields) = tool else { return None };
+fn function(tool: Value, at: &str) -> Result<Option<Value>, ApiError> {
+    let Value::Object(mut fields) = tool else {
+        return Err(expected(at, "a tool", &tool));
+    };
     if fields.get("type").and_then(Value::as_str) != Some("function") {
-        return None;
+        return Ok(None);
     }
-    if let Some(nested @ Value::Object(_)) = fields.remove("function") {
-        return Some(json!({ "type": "function", "function": nested }));
+    if let Some(Value::Object(nested)) = fields.remove("function") {
+        fields::name(nested.get("name"), &format!("{at}.function.name"))?;
+        return Ok(Some(json!({ "type": "function", "function": nested })));
     }
+    fields::name(fields.get("name"), &format!("{at}.name"))?;
     let mut function = Map::new();
     for name in ["name", "description", "parameters"] {
         if let Some(value) = fields.remove(name).filter(|value| !value.is_null()) {
             function.insert(name.to_owned(), value);
         }
     }
-    function
-        .contains_key("name")
-        .then(|| json!({ "type": "function", "function": function }))
+    Ok(Some(json!({ "type": "function", "function": function })))
 }

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::output::Status;
 use super::{ErrorShape, Repeated, Session, output};
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, ParsedCall};
@@ -77,7 +78,7 @@ impl ResponsesWriter {
 
     fn write(&mut self, out: &mut Vec<u8>, thinking: bool, more: &str) {
         if self.open.as_ref().is_none_or(|open| open.thinking != thinking) {
-            self.close(out);
+            self.close(out, Status::Completed);
             self.begin_item(out, thinking);
         }
         let index = self.items.len();
@@ -99,9 +100,9 @@ impl ResponsesWriter {
         let index = self.items.len();
         let id = self.item_id(if thinking { "rs" } else { "msg" });
         let item = if thinking {
-            output::reasoning(&id, "", false)
+            output::reasoning(&id, "", false, Status::InProgress)
         } else {
-            output::message(&id, "", false)
+            output::message(&id, "", Status::InProgress)
         };
         let added = json!({ "output_index": index, "item": item });
         self.send(out, "response.output_item.added", added);
@@ -121,7 +122,7 @@ impl ResponsesWriter {
         });
     }
 
-    fn close(&mut self, out: &mut Vec<u8>) {
+    fn close(&mut self, out: &mut Vec<u8>, status: Status) {
         let Some(Open { thinking, id, text }) = self.open.take() else {
             return;
         };
@@ -140,7 +141,7 @@ impl ResponsesWriter {
             );
             let part = with("part", output::summary_part(&text));
             self.send(out, "response.reasoning_summary_part.done", part);
-            output::reasoning(&id, &text, self.repeated.encrypted)
+            output::reasoning(&id, &text, self.repeated.encrypted, status)
         } else {
             let done = json!({
                 "item_id": id, "output_index": index, "content_index": 0, "text": text, "logprobs": [],
@@ -149,7 +150,7 @@ impl ResponsesWriter {
             let part = output::text_part(&text);
             let fields = json!({ "item_id": id, "output_index": index, "content_index": 0, "part": part });
             self.send(out, "response.content_part.done", fields);
-            output::message(&id, &text, true)
+            output::message(&id, &text, status)
         };
         self.finish_item(out, item);
     }
@@ -161,7 +162,7 @@ impl ResponsesWriter {
     }
 
     fn call(&mut self, out: &mut Vec<u8>, call_id: &str, call: &ParsedCall) {
-        self.close(out);
+        self.close(out, Status::Completed);
         let (index, id) = (self.items.len(), self.item_id("fc"));
         let item = output::function_call(&id, call_id, call, false);
         self.send(
@@ -194,14 +195,15 @@ impl ResponsesWriter {
         if self.items.is_empty() && self.open.is_none() {
             self.begin_item(out, false);
         }
-        self.close(out);
         if finish == FinishReason::Length {
+            self.close(out, Status::Incomplete);
             let why = json!({ "reason": "max_output_tokens" });
             (
                 "incomplete",
                 self.response("incomplete", Some(usage), &Value::Null, &why),
             )
         } else {
+            self.close(out, Status::Completed);
             (
                 "completed",
                 self.response("completed", Some(usage), &Value::Null, &Value::Null),

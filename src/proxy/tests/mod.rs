@@ -1,6 +1,7 @@
 mod admin;
 mod capture;
 mod engine;
+mod faults;
 mod fuzz;
 mod messages;
 mod refusals;
