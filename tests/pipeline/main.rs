@@ -5,6 +5,7 @@ mod bad_input;
 mod kills;
 mod resume;
 mod trials;
+mod unprivileged;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
