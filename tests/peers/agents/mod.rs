@@ -127,22 +127,30 @@ fn opencode_thinks() {
 }
 
 /// A sub-agent does the work; its conversation is another one.
-#[test]
-fn claude_code_delegates() {
-    let agent = Agent::CLAUDE_CODE;
+fn delegates(agent: Agent, then: Vec<serde_json::Value>) {
     let task =
         json!({"description": "write it", "prompt": "SUBTASK: write the file.", "subagent_type": "general-purpose"});
-    let script = Script::new([
-        calls("I delegate.", &[("Agent", task)]),
-        calls("Now I check it.", &[agent.bash("cat hello.txt")]),
-        says("Done."),
-    ])
-    .side(
+    let turns = [calls("I delegate.", &[("Agent", task)])].into_iter().chain(then);
+    let script = Script::new(turns).side(
         "SUBTASK",
         [calls("Working.", &[agent.bash(script::WRITE)]), says("Written.")],
     );
     let episode = Trial::new(agent, script).set("capture.train=all").passes();
-    assert_eq!(episode.side_segments, 1, "{episode:?}");
+    assert_eq!((episode.segments, episode.side_segments), (1, 1), "{episode:?}");
+}
+
+#[test]
+fn claude_code_delegates_and_is_told_of_the_end() {
+    let agent = Agent::CLAUDE_CODE;
+    let check = calls("Now I check it.", &[agent.bash("cat hello.txt")]);
+    delegates(agent, vec![says("It works in the background."), check, says("Done.")]);
+}
+
+#[test]
+fn the_older_claude_code_delegates_and_waits() {
+    let agent = Agent::OLDER_CLAUDE_CODE;
+    let check = calls("Now I check it.", &[agent.bash("cat hello.txt")]);
+    delegates(agent, vec![check, says("Done.")]);
 }
 
 #[test]

@@ -131,7 +131,7 @@ pub(super) struct Seen {
     pub(super) segments: usize,
     pub(super) side_segments: usize,
     pub(super) turns: u32,
-    pub(super) parse_errors: u32,
+    pub(super) parse_errors: u64,
 }
 
 /// One trial of one agent on one task.
@@ -266,16 +266,25 @@ impl Trial {
             segments: episode.segments.iter().filter(|segment| segment.is_main_agent).count(),
             side_segments: episode.segments.iter().filter(|segment| !segment.is_main_agent).count(),
             turns: episode.audit.num_turns,
-            parse_errors: episode.audit.num_parse_errors,
+            parse_errors: self.parse_errors(),
         }
+    }
+
+    fn trial_file(&self, name: &str) -> PathBuf {
+        self.path("out/trials/step_0000/hello__00").join(name)
     }
 
     /// What the agent printed.
     fn log(&self) -> String {
-        let log = self
-            .path("out/trials/step_0000/hello__00/agent")
-            .join(format!("{}.log", self.agent.name));
+        let log = self.trial_file(&format!("agent/{}.log", self.agent.name));
         std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// As the call log counts them.
+    fn parse_errors(&self) -> u64 {
+        let log = std::fs::read_to_string(self.trial_file("calls.jsonl")).unwrap();
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter_map(|line| line["parse_errors"].as_u64()).sum()
     }
 
     /// Tokens of the script, in the order of its answers.
