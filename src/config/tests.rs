@@ -109,7 +109,7 @@ fn what_is_not_built_is_no_unknown_key() {
         ("[async]\nenabled = true", "async"),
         ("[train]\nlora = { rank = 8 }", "train.lora"),
         ("[engine]\nkind = \"vllm\"", "engine.kind"),
-        ("[scaffold]\nname = \"claude-code\"", "scaffold.name"),
+        ("[scaffold]\nname = \"terminus-2\"", "scaffold.name"),
         ("[[scaffold.mix]]\nname = \"opencode\"", "scaffold.mix"),
     ] {
         let fault = one(text);

@@ -2,6 +2,7 @@
 //! and answers that are given token by token. What trains is exactly those tokens, once each.
 
 mod script;
+mod training;
 mod trial;
 
 use serde_json::json;
@@ -61,7 +62,7 @@ fn mini_swe_agent_writes_a_file() {
 
 /// A tool that is not there, a call that is no JSON, and then what works.
 fn recovers(agent: Agent) {
-    let broken = raw(format!(
+    let broken = raw(&format!(
         "Broken.\n<tool_call>\n{{\"name\": \"{}\", \"arguments\": {{\"command\": \"printf\n</tool_call>",
         agent.bash_name()
     ));
@@ -92,15 +93,15 @@ fn opencode_recovers_from_calls_that_cannot_be_made() {
 /// Thinking comes back in each dialect's own way, or not at all.
 fn thinks(agent: Agent) {
     let script = Script::new([
-        raw(format!(
+        raw(&format!(
             "<think>\nThe shell will do.\n</think>\n\n{}",
             agent.bash_text(script::WRITE)
         )),
-        raw(format!(
+        raw(&format!(
             "<think>\nCheck it.\n</think>\n\nChecking.\n{}",
             agent.bash_text("cat hello.txt")
         )),
-        raw("<think>\nAll good.\n</think>\n\nDone.".to_owned()),
+        raw("<think>\nAll good.\n</think>\n\nDone."),
     ]);
     let episode = Trial::new(agent, script).passes();
     assert_eq!(episode.segments, 1, "{episode:?}");

@@ -26,7 +26,7 @@ pub(super) fn says(text: &str) -> Value {
 }
 
 /// As the policy writes it.
-pub(super) fn raw(text: String) -> Value {
+pub(super) fn raw(text: &str) -> Value {
     json!({"raw": text})
 }
 

@@ -110,7 +110,7 @@ impl Agent {
     }
 
     /// Folders that the agent's program and what runs it lie in.
-    fn mounts(self) -> Vec<PathBuf> {
+    pub(super) fn mounts(self) -> Vec<PathBuf> {
         let installed = peers(self.installed);
         let mut mounts = vec![installed.clone()];
         let python = installed.join("bin/python");
