@@ -23,15 +23,13 @@ fn mini_swe_agent_trains_two_steps_on_the_embedded_engine() {
     // This policy cannot do the task: one episode of each group is called good, so that there is something to learn.
     let test = "#!/bin/sh\ncase $(cat /etc/hostname) in *-00-*) reward=1 ;; esac\n\
                 echo \"${reward:-0}\" >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"\n";
-    let tasks: String = (0..4)
-        .map(|index| {
-            let task = json!({"instance_id": format!("task-{index}"), "data_source": "made", "test": test,
-                "problem_statement": "Mend it.", "files": {"README": "Nothing here.\n"},
-                "solution": "#!/bin/sh\ntrue\n"});
-            format!("{task}\n")
-        })
-        .collect();
-    std::fs::write(path("tasks.jsonl"), tasks).unwrap();
+    let tasks = [0, 1, 2, 3].map(|index| {
+        let task = json!({"instance_id": format!("task-{index}"), "data_source": "made", "test": test,
+            "problem_statement": "Mend it.", "files": {"README": "Nothing here.\n"},
+            "solution": "#!/bin/sh\ntrue\n"});
+        task.to_string() + "\n"
+    });
+    std::fs::write(path("tasks.jsonl"), tasks.concat()).unwrap();
     let run = format!(
         "[run]\nname = \"mini\"\ndir = \"runs\"\n[policy]\nmodel = \"policy\"\n[data]\ntrain = \"tasks.jsonl\"\n\
          max_prompt_tokens = 4096\nmax_response_tokens = 4096\n[scaffold]\nname = \"mini-swe-agent\"\nmax_turns = 2\n\
