@@ -26,7 +26,7 @@ pub struct EngineSection {
     /// Generations that sample together (`embedded`).
     #[schemars(range(min = 1))]
     pub max_running: u32,
-    /// Recorded answers, one JSON object an episode (`replay`).
+    /// Recorded answers, one JSON object an episode (`replay`); `instance_id = "*"` answers every task.
     #[schemars(extend("format" = "path"))]
     pub recording: Option<PathBuf>,
 }

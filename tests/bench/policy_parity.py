@@ -61,12 +61,14 @@ def norm(x, weight, eps):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
-def logits(w, c, ids):
-    """[rows, tokens] -> [rows, tokens, vocab]"""
+def logits(w, c, ids, cache=None):
+    """[rows, tokens] -> [rows, tokens, vocab]; with a cache (a list, a pair of keys and values a layer) they go on
+    from what is in it."""
     rows, n = ids.shape
+    before = cache[0][0].shape[2] if cache else 0
     h, kv, hd, eps = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"], c["rms_norm_eps"]
     inverse = c["rope_theta"] ** (-torch.arange(0, hd, 2).double() / hd)
-    angle = torch.outer(torch.arange(n).double(), inverse).repeat(1, 2)
+    angle = torch.outer(torch.arange(before, before + n).double(), inverse).repeat(1, 2)
     cos, sin = angle.cos().float(), angle.sin().float()
     turn = lambda t: t * cos + torch.cat([-t[..., hd // 2:], t[..., :hd // 2]], -1) * sin
     x = w["model.embed_tokens.weight"][ids]
@@ -80,7 +82,11 @@ def logits(w, c, ids):
             q = norm(q, w[p + "self_attn.q_norm.weight"], eps)
             k = norm(k, w[p + "self_attn.k_norm.weight"], eps)
         q, k, v = turn(q.transpose(1, 2)), turn(k.transpose(1, 2)), v.transpose(1, 2)
-        a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        if before:
+            k, v = torch.cat([cache[i][0], k], 2), torch.cat([cache[i][1], v], 2)
+        if cache is not None:
+            cache[i:i + 1] = [(k, v)]
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=not before, enable_gqa=True)
         x = x + F.linear(a.transpose(1, 2).reshape(rows, n, h * hd), w[p + "self_attn.o_proj.weight"])
         a = norm(x, w[p + "post_attention_layernorm.weight"], eps)
         a = F.silu(F.linear(a, w[p + "mlp.gate_proj.weight"])) * F.linear(a, w[p + "mlp.up_proj.weight"])
@@ -233,7 +239,19 @@ def time_torch(threads):
         with torch.no_grad():
             run()
 
-    return {"update 8x256": best(6, update), "log_probs 8x256": best(4, lambda: forward(logp)),
+    def decode(sessions):
+        """As the other side does: 64 tokens a session behind a prompt of 128."""
+        start = []
+        forward(lambda: logits(w, c, torch.arange(128).repeat(sessions, 1), start))
+
+        def run():
+            cache = list(start)
+            for i in range(64):
+                logits(w, c, torch.full((sessions, 1), i * 7 % 512), cache)
+
+        return best(6, lambda: forward(run))
+
+    return {"update 8x256": best(6, update), **{f"decode {n}": decode(n) for n in (1, 8, 16)}, "log_probs 8x256": best(4, lambda: forward(logp)),
             "prefill 256": best(6, lambda: forward(lambda: logits(w, c, ids[:1])))}
 
 

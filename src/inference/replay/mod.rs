@@ -38,6 +38,8 @@ pub struct ReplayEngine {
 struct State {
     version: PolicyVersion,
     load: EngineLoad,
+    /// Tokens of the answers played so far, by the place of the answer in the recording.
+    rendered: HashMap<usize, Vec<TokenId>>,
     /// Generations that wait for `resume`.
     waiting: HashMap<String, CancellationToken>,
 }
@@ -58,6 +60,18 @@ impl ReplayEngine {
         }
     }
 
+    /// Its tokens; rendered once, however often it is played.
+    fn rendered(&self, turn: &RecordedTurn) -> Result<Vec<TokenId>, String> {
+        // Where it lies tells it from all others: the recording is never changed.
+        let place = std::ptr::from_ref(turn).addr();
+        if let Some(ids) = locked(&self.state).rendered.get(&place) {
+            return Ok(ids.clone());
+        }
+        let ids = (self.render)(turn)?;
+        locked(&self.state).rendered.insert(place, ids.clone());
+        Ok(ids)
+    }
+
     fn answer(&self, request: &GenerateRequest) -> Result<(Vec<TokenId>, FinishReason), EngineError> {
         let origin = &request.origin;
         let missing = |reason: String| EngineError::Recording {
@@ -73,7 +87,9 @@ impl ReplayEngine {
         let turn = episode
             .answer(origin)
             .map_err(|turns| missing(format!("the recorded episode has {turns} turns")))?;
-        let mut ids = (self.render)(turn).map_err(|reason| missing(format!("it cannot be rendered: {reason}")))?;
+        let mut ids = self
+            .rendered(turn)
+            .map_err(|reason| missing(format!("it cannot be rendered: {reason}")))?;
         if ids.is_empty() {
             return Err(missing("it renders to no tokens".to_owned()));
         }

@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 
 use crate::inference::RequestOrigin;
 
+/// Stands for every task that is not recorded under its own name.
+const ANY_TASK: &str = "*";
+
 /// One recorded answer of the model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -191,10 +194,10 @@ impl Recording {
         self.episodes.len()
     }
 
-    /// The episode of this number where one is recorded under it; else the recorded ones are cycled through
+    /// The episode of this task, or what is recorded for any: the one of this number where one is recorded under it; else the recorded ones are cycled through
     /// in the order of the file.
     pub fn episode(&self, task: &str, index: u32) -> Option<&Arc<RecordedEpisode>> {
-        let known = self.episodes.get(task)?;
+        let known = self.episodes.get(task).or_else(|| self.episodes.get(ANY_TASK))?;
         known
             .iter()
             .find(|(number, _)| *number == Some(index))
@@ -232,6 +235,8 @@ mod tests {
             "ls"
         );
         assert!(recording.episode("c", 0).is_none());
+        let any = parse("{\"instance_id\":\"*\",\"turns\":[{\"content\":\"any\"}]}").unwrap();
+        assert_eq!(says(&any, "c", 3), "any");
         assert_eq!(recording.tasks(), 2);
     }
 

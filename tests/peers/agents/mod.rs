@@ -154,6 +154,31 @@ fn the_older_claude_code_delegates_and_waits() {
     delegates(agent, vec![check, says("Done.")]);
 }
 
+/// A window that is too small: the agent is told so in words that it knows, has a summary made, and goes on from it.
+#[test]
+fn claude_code_compacts_its_history() {
+    let agent = Agent::CLAUDE_CODE;
+    let step = |text| calls(text, &[agent.bash("seq 1 400")]);
+    let script = Script::new([step("One."), step("Two."), step("Three.")])
+        .side(
+            "detailed summary of the conversation",
+            [raw("<summary>\nNothing is written yet.\n</summary>")],
+        )
+        .side_behind(
+            "continued from a previous conversation",
+            2,
+            [calls("Now I write it.", &[agent.bash(script::WRITE)]), says("Done.")],
+        );
+    let window = ["policy.max_model_len", "train.max_tokens_per_micro_batch"].map(|key| format!("{key}=16000"));
+    let rows = ["data.max_prompt_tokens", "data.max_response_tokens"].map(|key| format!("{key}=8000"));
+    let trial = window
+        .iter()
+        .chain(&rows)
+        .fold(Trial::new(agent, script), |trial, value| trial.set(value));
+    let episode = trial.passes_in_any_order();
+    assert_eq!(episode.side_segments, 0, "{episode:?}");
+}
+
 #[test]
 fn any_program_can_be_the_agent() {
     let agent = Agent::CUSTOM;

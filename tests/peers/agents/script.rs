@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 /// Does what the task asks for.
 pub(super) const WRITE: &str = "echo hello from the policy > hello.txt";
 
+/// Stands for answers that nobody asks for.
+const NEVER: &str = "never asked for";
+
 /// Answers to one episode of the task.
 pub(super) struct Script {
     turns: Vec<Value>,
@@ -45,6 +48,14 @@ impl Script {
         self
     }
 
+    /// The same, where `kept` answers of before are in the history already.
+    pub(super) fn side_behind(mut self, when: &str, kept: usize, turns: impl IntoIterator<Item = Value>) -> Self {
+        let before = std::iter::repeat_n(json!({"content": NEVER}), kept);
+        let turns: Vec<Value> = before.chain(turns).collect();
+        self.side.push(json!({"when": when, "turns": turns}));
+        self
+    }
+
     /// The line of a recording.
     pub(super) fn line(&self, task: &str) -> String {
         json!({"instance_id": task, "turns": self.turns, "side": self.side}).to_string() + "\n"
@@ -53,6 +64,9 @@ impl Script {
     /// Every answer that is to be sampled, the main conversation's first.
     pub(super) fn answers(&self) -> impl Iterator<Item = &Value> {
         let side = self.side.iter().flat_map(|script| script["turns"].as_array().unwrap());
-        self.turns.iter().chain(side)
+        self.turns
+            .iter()
+            .chain(side)
+            .filter(|answer| answer["content"] != NEVER)
     }
 }
