@@ -39,7 +39,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
             [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
             [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
-            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence (not built yet)')
+            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence')
             [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
@@ -221,7 +221,6 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
         }
         'lego;diagnose' {
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
-            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
@@ -232,11 +231,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
-            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -255,6 +254,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;shards' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
@@ -311,11 +311,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;help' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
-            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -399,7 +399,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
             [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
             [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
-            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence (not built yet)')
+            [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence')
             [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
@@ -430,11 +430,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;help;diagnose' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory')
-            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
             break
         }
         'lego;help;diagnose;run' {

@@ -291,7 +291,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose)
-            opts="-q -v -h --check --since --format --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -299,10 +299,6 @@ _lego() {
             case "${prev}" in
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -497,12 +493,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__shards)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

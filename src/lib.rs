@@ -24,6 +24,7 @@ pub mod buffer;
 // rank 5
 pub mod proxy;
 // rank 6
+pub mod diagnose;
 pub mod rollout;
 pub mod train;
 // rank 7

@@ -115,7 +115,7 @@ fn run(printer: &Printer, command: Command) -> Result<Exit, Failure> {
         Command::Rollout(args) => rollout::run(printer, args),
         Command::Train(args) => train::run(printer, args),
         Command::Dashboard(args) => dashboard::run(&args),
-        Command::Diagnose(args) => diagnose::run(&args),
+        Command::Diagnose(args) => diagnose::run(printer, &args),
         Command::Generate(args) => generate::run(printer, &args),
     }
 }

@@ -1,20 +1,24 @@
-//! `lego diagnose`: not built yet; its help is.
+//! `lego diagnose`: what is wrong, on evidence. Of its subjects only `shards` is built.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use lego::diagnose::{ShardsReport, look_at_shards};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::FormatArg;
+use crate::output::{FormatArg, Printer, table};
 
 const EXAMPLES: &str = "\
 Examples:
-  lego diagnose
-  lego diagnose run runs/first --check
-  lego diagnose explain token-budget";
+  lego diagnose shards runs/quickstart
+  lego diagnose shards shards --format json";
 
-/// Say what is wrong with a run, on evidence (not built yet)
+/// Say what is wrong with a run, on evidence
+///
+/// `shards` reads every row, checks what must hold of it, and accounts for every token that was sampled: trained,
+/// masked, dropped, of a side conversation, aborted or a duplicate. Where the accounts differ from what the engine
+/// counted, or the call logs from the rows, it exits with 1. The other subjects are not built yet.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DiagnoseArgs {
@@ -26,25 +30,77 @@ pub(crate) struct DiagnoseArgs {
     /// Look at steps from this one on
     #[arg(long, global = true, value_name = "STEP")]
     since: Option<u64>,
-    #[command(flatten)]
-    format: FormatArg,
 }
 
 /// What is looked at.
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// A run directory
+    /// A run directory (not built yet)
     Run { dir: PathBuf },
-    /// A folder of shards
-    Shards { dir: PathBuf },
-    /// The folder of one trial
+    /// A folder of shards, or the run directory that holds it
+    Shards {
+        dir: PathBuf,
+        #[command(flatten)]
+        format: FormatArg,
+    },
+    /// The folder of one trial (not built yet)
     Trial { dir: PathBuf },
-    /// What a check or signature means
+    /// What a check or signature means (not built yet)
     Explain { id: String },
-    /// All signatures
+    /// All signatures (not built yet)
     List,
 }
 
-pub(crate) fn run(_: &DiagnoseArgs) -> Result<Exit, Failure> {
-    Err(Failure::not_built("lego diagnose"))
+pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failure> {
+    match &args.subject {
+        Some(Subject::Shards { dir, format }) => shards(printer, dir, format),
+        Some(Subject::Run { .. }) => Err(Failure::not_built("lego diagnose run")),
+        Some(Subject::Trial { .. }) => Err(Failure::not_built("lego diagnose trial")),
+        Some(Subject::Explain { .. }) => Err(Failure::not_built("lego diagnose explain")),
+        Some(Subject::List) => Err(Failure::not_built("lego diagnose list")),
+        None => Err(Failure::not_built("lego diagnose")),
+    }
+}
+
+fn shards(printer: &Printer, dir: &Path, format: &FormatArg) -> Result<Exit, Failure> {
+    let report = look_at_shards(dir).map_err(|error| Failure::usage(error.to_string()))?;
+    for fault in &report.faults {
+        printer.note(format_args!("error: {fault}"));
+    }
+    if let Some(accounts) = &report.accounts {
+        printer.rows(format.format, &accounts.rows(), |rows| {
+            let rows = rows.iter().map(|row| vec![row.account.clone(), row.tokens.to_string()]);
+            table(&["ACCOUNT", "TOKENS"], &[1], rows)
+        })?;
+    }
+    printer.note(format_args!("{}", summary(&report)));
+    Ok(if report.faults.is_empty() {
+        Exit::Ok
+    } else {
+        Exit::Negative
+    })
+}
+
+fn summary(report: &ShardsReport) -> String {
+    let ShardsReport {
+        files,
+        rows,
+        episodes,
+        trained,
+        ..
+    } = report;
+    let accounted = match &report.accounts {
+        Some(accounts) => format!(
+            "the engine sampled {} tokens in {} sessions, {} are accounted for",
+            accounts.sampled,
+            accounts.sessions,
+            accounts.ledger.total()
+        ),
+        None => "no call logs beside them: sampled tokens that are in no row cannot be seen".to_owned(),
+    };
+    let cut = match report.accounts.as_ref().map_or(0, |accounts| accounts.unfinished_calls) {
+        0 => String::new(),
+        calls => format!(" · {calls} calls were cut off, what they sampled is not known"),
+    };
+    format!("{files} files · {rows} rows · {episodes} episodes · {trained} tokens train · {accounted}{cut}")
 }

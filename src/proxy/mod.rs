@@ -34,7 +34,7 @@ mod turns;
 pub use admin::{Admin, FinishedSession, OnFinish};
 pub use error::ProxyError;
 pub use options::{ProxyOptions, SamplingPolicy, SessionCapture, SessionOptions, SessionTicket};
-pub use recover::{RecoveredSession, recover};
+pub use recover::{RecoveredSession, recover, recover_all};
 pub use replay::{Replay, ReplayChange, replay};
 
 use std::collections::{HashMap, VecDeque};

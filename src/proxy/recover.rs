@@ -31,8 +31,16 @@ impl RecoveredSession {
     }
 }
 
-/// Reads a call log. A last line without its line break was being written when the process ended; it is left
+/// Reads the sessions of a call log, in order: a trial that was tried again has one for each try. A last line without its line break was being written when the process ended; it is left
 /// out. Anything else that cannot be read is an error that names the line.
+pub fn recover_all(path: &Path) -> Result<Vec<RecoveredSession>, ProxyError> {
+    let mut last = RecoveredSession::default();
+    let mut sessions = last.read(path, |_, _, _, _| {})?;
+    sessions.push(last);
+    Ok(sessions)
+}
+
+/// The last session of a call log.
 pub fn recover(path: &Path) -> Result<RecoveredSession, ProxyError> {
     let mut session = RecoveredSession::default();
     session.read(path, |_, _, _, _| {})?;
@@ -40,12 +48,14 @@ pub fn recover(path: &Path) -> Result<RecoveredSession, ProxyError> {
 }
 
 impl RecoveredSession {
-    /// Takes every call of a log in. `each` is shown a call, its whole prompt and what came before it.
+    /// Takes every call of a log's last session in, and gives the sessions before it. `each` is shown a call, its
+    /// whole prompt and what came before it.
     pub(super) fn read(
         &mut self,
         path: &Path,
         mut each: impl FnMut(&Recording, &Begin, &[TokenId], &End),
-    ) -> Result<(), ProxyError> {
+    ) -> Result<Vec<Self>, ProxyError> {
+        let mut earlier = Vec::new();
         let bad = |line: usize, reason: String| ProxyError::BadCallLog {
             path: path.to_owned(),
             line,
@@ -69,6 +79,11 @@ impl RecoveredSession {
                             number,
                             format!("schema version {schema_version}, expected {SCHEMA}"),
                         ));
+                    }
+                    if index > 0 {
+                        self.unfinished_calls = open.len() as u32;
+                        open.clear();
+                        earlier.push(std::mem::take(self));
                     }
                     (self.task_id, self.episode_index) = (task_id, episode_index);
                 }
@@ -100,6 +115,6 @@ impl RecoveredSession {
             }
         }
         self.unfinished_calls = open.len() as u32;
-        Ok(())
+        Ok(earlier)
     }
 }

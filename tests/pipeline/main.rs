@@ -1,6 +1,7 @@
 //! The whole circle through the binary: train, resume, and the stages chained by files.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod accounts;
 mod bad_input;
 mod kills;
 mod resume;

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 const TESTS: &str = "#!/bin/sh\nsh ./report >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"\n";
 
 /// A rollout of one task in which the agent runs one command and says that it is done.
-struct Rollout {
+pub(super) struct Rollout {
     folder: tempfile::TempDir,
 }
 
 impl Rollout {
-    fn new(task: &str, report: &str, command: &str) -> Self {
+    pub(super) fn new(task: &str, report: &str, command: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let record = json!({"instance_id": task, "problem_statement": "Mend it.", "data_source": "made",
             "files": {"report": report}, "test": TESTS, "solution": "#!/bin/sh\ntrue\n"});
@@ -45,7 +45,7 @@ impl Rollout {
         command
     }
 
-    fn run(&self, set: &[&str]) -> Output {
+    pub(super) fn run(&self, set: &[&str]) -> Output {
         self.ends(set, 0)
     }
 
@@ -56,8 +56,12 @@ impl Rollout {
         output
     }
 
-    fn trial(&self, task: &str) -> PathBuf {
-        self.folder.path().join(format!("out/trials/step_0000/{task}__00"))
+    pub(super) fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    pub(super) fn trial(&self, task: &str) -> PathBuf {
+        self.out().join(format!("trials/step_0000/{task}__00"))
     }
 
     fn read(&self, task: &str, file: &str) -> Value {

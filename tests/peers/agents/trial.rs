@@ -276,6 +276,12 @@ impl Trial {
                 episode.audit
             );
         }
+        // Every token that the engine sampled has its place.
+        succeeds(
+            Command::new(env!("CARGO_BIN_EXE_lego"))
+                .args(["diagnose", "shards"])
+                .arg(self.path("out")),
+        );
         let seen = Seen {
             segments: episode.segments.iter().filter(|segment| segment.is_main_agent).count(),
             side_segments: episode.segments.iter().filter(|segment| !segment.is_main_agent).count(),

@@ -1,0 +1,152 @@
+//! The loss ledger of a rollout (proxy.md §6): every sampled token in exactly one account, from the call logs.
+
+use std::path::{Path, PathBuf};
+
+use super::AccountRow;
+use crate::config::{BuilderName, CaptureScope};
+use crate::proxy::{ProxyError, recover_all};
+use crate::trajectory::Ledger;
+
+/// Why the tokens of a try that was repeated do not train.
+const EARLIER_TRY: &str = "earlier_try";
+/// Why those of an episode without valid rows do not.
+const NO_EPISODE: &str = "no_episode";
+
+/// Accounts of the sessions read so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// Where every token went.
+    pub ledger: Ledger,
+    /// What the engines counted.
+    pub sampled: u64,
+    /// Sessions, repeated tries included.
+    pub sessions: u64,
+    /// Calls that began and were never ended in the log.
+    pub unfinished_calls: u64,
+}
+
+/// An episode of the shards, as far as its accounts go.
+pub(super) struct Rows {
+    pub(super) trained: u64,
+    pub(super) drop_reason: Option<String>,
+}
+
+impl Accounts {
+    /// Adds a trial's sessions, and says where its log and its rows differ.
+    pub(super) fn add(
+        &mut self,
+        log: &Path,
+        rows: Option<&Rows>,
+        scope: CaptureScope,
+        builder: BuilderName,
+    ) -> Result<Option<String>, ProxyError> {
+        let sessions = recover_all(log)?;
+        let last = sessions.len().saturating_sub(1);
+        let mut difference = None;
+        for (index, session) in sessions.iter().enumerate() {
+            let mut ledger = session.capture(scope, builder).ledger;
+            let sampled = u64::from(session.usage.completion);
+            let mut differ = |what: String| {
+                difference.get_or_insert(format!("{}: {what}", log.display()));
+            };
+            if ledger.total() != sampled {
+                differ(format!(
+                    "the accounts hold {} tokens, the engine counted {sampled}",
+                    ledger.total()
+                ));
+            }
+            match rows {
+                _ if index < last => ledger.drop_trained(EARLIER_TRY),
+                None => ledger.drop_trained(NO_EPISODE),
+                Some(rows) if rows.trained != ledger.trained => differ(format!(
+                    "{} tokens train by the log, {} in the shards",
+                    ledger.trained, rows.trained
+                )),
+                Some(Rows {
+                    drop_reason: Some(reason),
+                    ..
+                }) => ledger.drop_trained(reason),
+                Some(_) => {}
+            }
+            self.ledger.add(&ledger);
+            self.sampled += sampled;
+            self.sessions += 1;
+            self.unfinished_calls += u64::from(session.unfinished_calls);
+        }
+        Ok(difference)
+    }
+
+    /// One row an account, those by reason behind their kind; nothing that is empty but `trained`.
+    pub fn rows(&self) -> Vec<AccountRow> {
+        let row = |account: String, tokens: u64| AccountRow { account, tokens };
+        let by_reason = |kind: &'static str, reasons: &std::collections::BTreeMap<String, u64>| {
+            reasons
+                .iter()
+                .map(|(reason, tokens)| row(format!("{kind}: {reason}"), *tokens))
+                .collect::<Vec<_>>()
+        };
+        let ledger = &self.ledger;
+        let mut rows = vec![row("trained".to_owned(), ledger.trained)];
+        rows.extend(by_reason("masked", &ledger.masked));
+        rows.extend(by_reason("dropped", &ledger.dropped));
+        for (name, tokens) in [
+            ("side conversation", ledger.side_conversation),
+            ("aborted", ledger.aborted),
+            ("duplicate", ledger.duplicate),
+        ] {
+            rows.push(row(name.to_owned(), tokens));
+        }
+        rows.retain(|row| row.tokens > 0 || row.account == "trained");
+        rows
+    }
+}
+
+/// Call logs of the training trials below a run's folder of trials, in order; validation has shards of its own.
+pub(super) fn call_logs(trials: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut logs = Vec::new();
+    let folders = |path: &Path| -> std::io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs_err::read_dir(path)? {
+            found.push(entry?.path());
+        }
+        found.sort();
+        Ok(found)
+    };
+    if !trials.is_dir() {
+        return Ok(logs);
+    }
+    for step in folders(trials)?.into_iter().filter(|path| path.is_dir()) {
+        if step.to_string_lossy().ends_with("_eval") {
+            continue;
+        }
+        let trials = folders(&step)?;
+        logs.extend(
+            trials
+                .into_iter()
+                .map(|trial| trial.join("calls.jsonl"))
+                .filter(|log| log.is_file()),
+        );
+    }
+    Ok(logs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_named_with_their_reasons() {
+        let mut accounts = Accounts::default();
+        accounts.ledger.side_conversation = 3;
+        accounts.ledger.trained = 5;
+        accounts.ledger.drop_trained("hack");
+        accounts.ledger.trained = 7;
+        let rows: Vec<_> = accounts
+            .rows()
+            .into_iter()
+            .map(|row| (row.account, row.tokens))
+            .collect();
+        let expected = [("trained", 7), ("dropped: hack", 5), ("side conversation", 3)];
+        assert_eq!(rows, expected.map(|(name, tokens)| (name.to_owned(), tokens)));
+    }
+}

@@ -1,0 +1,115 @@
+//! A folder of shards: is every row what data.md says, and does every sampled token have its place?
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::accounts::{Accounts, Rows, call_logs};
+use crate::config::{BuilderName, CaptureScope};
+use crate::run_dir::RunDir;
+use crate::shard::{Row, ShardError, ShardReader, group_episodes};
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardsReport {
+    /// Files read.
+    pub files: usize,
+    /// Rows in them.
+    pub rows: usize,
+    /// Episodes in them.
+    pub episodes: usize,
+    /// Tokens with mask 1 in rows that are not dropped.
+    pub trained: u64,
+    /// What the call logs beside them account for; `None` where there are none.
+    pub accounts: Option<Accounts>,
+    /// What is wrong, each with its place.
+    pub faults: Vec<String>,
+}
+
+/// Reads all shards of a folder (a run directory's are below `rollouts`), and the call logs of the run beside them.
+///
+/// # Errors
+/// Where there is nothing to read; what is wrong with what is there is in the report.
+pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
+    let run = run_of(place);
+    let shards = run.as_ref().map_or_else(|| place.to_owned(), RunDir::rollouts);
+    let reader = ShardReader::open(&[&shards])?;
+    let mut report = ShardsReport::default();
+    let mut rows: Vec<Row> = Vec::new();
+    for file in reader.files() {
+        let path = PathBuf::from(file.to_string());
+        match reader.read_local(&path) {
+            Ok((_, more)) => rows.extend(more),
+            Err(error) => report.faults.push(error.to_string()),
+        }
+    }
+    report.files = reader.files().len();
+    report.rows = rows.len();
+    let episodes = match group_episodes(rows) {
+        Ok(episodes) => episodes,
+        Err(error) => {
+            report.faults.push(error.to_string());
+            return Ok(report);
+        }
+    };
+    report.episodes = episodes.len();
+    let mut known = HashMap::new();
+    for episode in &episodes {
+        let tokens: usize = episode.segments.iter().map(|segment| segment.trained_tokens()).sum();
+        if episode.drop_reason.is_none() {
+            report.trained += tokens as u64;
+        }
+        let folder = run
+            .as_ref()
+            .map(|run| run.trial(u64::try_from(episode.step).unwrap_or_default(), &episode.trial_name));
+        known.insert(
+            folder.unwrap_or_default().join("calls.jsonl"),
+            Rows {
+                trained: tokens as u64,
+                drop_reason: episode.drop_reason.clone(),
+            },
+        );
+    }
+    if let Some(run) = &run {
+        account(run, &known, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsReport) -> Result<(), ShardError> {
+    let logs = call_logs(&run.trials())?;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let (scope, builder) = capture(run);
+    let mut accounts = Accounts::default();
+    for log in &logs {
+        match accounts.add(log, known.get(log), scope, builder) {
+            Ok(None) => {}
+            Ok(Some(difference)) => report.faults.push(difference),
+            Err(error) => report.faults.push(error.to_string()),
+        }
+    }
+    report.accounts = Some(accounts);
+    Ok(())
+}
+
+/// The run that a folder is, or whose rollouts it holds.
+fn run_of(place: &Path) -> Option<RunDir> {
+    RunDir::open(place).ok().or_else(|| {
+        let absolute = std::path::absolute(place).ok()?;
+        let run = RunDir::open(absolute.parent()?).ok()?;
+        (run.rollouts() == absolute).then_some(run)
+    })
+}
+
+/// How the run made rows of calls.
+fn capture(run: &RunDir) -> (CaptureScope, BuilderName) {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Written {
+        capture: crate::config::CaptureSection,
+    }
+    let text = fs_err::read_to_string(run.config()).unwrap_or_default();
+    let written: Written = toml::from_str(&text).unwrap_or_default();
+    (written.capture.train, written.capture.builder)
+}
