@@ -7,6 +7,7 @@ use super::accounts::{Accounts, Rows, call_logs};
 use crate::config::{BuilderName, CaptureScope};
 use crate::run_dir::RunDir;
 use crate::shard::{Row, ShardError, ShardReader, group_episodes};
+use crate::trajectory::Segment;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
     report.episodes = episodes.len();
     let mut known = HashMap::new();
     for episode in &episodes {
-        let tokens: usize = episode.segments.iter().map(|segment| segment.trained_tokens()).sum();
+        let tokens: usize = episode.segments.iter().map(Segment::trained_tokens).sum();
         if episode.drop_reason.is_none() {
             report.trained += tokens as u64;
         }
