@@ -53,7 +53,7 @@ enum Subject {
 
 pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failure> {
     match &args.subject {
-        Some(Subject::Shards { dir, format }) => shards(printer, dir, format),
+        Some(Subject::Shards { dir, format }) => shards(printer, dir, *format),
         Some(Subject::Run { .. }) => Err(Failure::not_built("lego diagnose run")),
         Some(Subject::Trial { .. }) => Err(Failure::not_built("lego diagnose trial")),
         Some(Subject::Explain { .. }) => Err(Failure::not_built("lego diagnose explain")),
@@ -62,7 +62,7 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
     }
 }
 
-fn shards(printer: &Printer, dir: &Path, format: &FormatArg) -> Result<Exit, Failure> {
+fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
     let report = look_at_shards(dir).map_err(|error| Failure::usage(error.to_string()))?;
     for fault in &report.faults {
         printer.note(format_args!("error: {fault}"));
