@@ -8,24 +8,27 @@ pub mod replay;
 pub mod vllm;
 
 mod error;
+mod fitness;
 mod prometheus;
 mod remote;
 mod request;
 
 pub use embedded::{EmbeddedEngine, EmbeddedOptions};
 pub use error::EngineError;
+pub use fitness::check_logprobs;
+pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,
 };
-pub use vllm::{VllmEngine, VllmOptions};
+pub use vllm::VllmEngine;
 
 use std::path::Path;
 
 use async_trait::async_trait;
 
-use crate::trajectory::PolicyVersion;
+use crate::trajectory::{PolicyVersion, SessionKey};
 
 /// A server of the policy.
 #[async_trait]
@@ -48,6 +51,14 @@ pub trait Engine: Send + Sync {
 
     /// The version that samples now.
     fn version(&self) -> PolicyVersion;
+
+    /// Asks the server itself whether it is well, and which weights it serves.
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        Ok(self.version())
+    }
+
+    /// A session has ended: nothing needs to be remembered of it.
+    fn end_session(&self, _session: &SessionKey) {}
 
     /// How busy it is.
     fn load(&self) -> EngineLoad;

@@ -1,16 +1,16 @@
 //! `vllm`: a vLLM server, tokens in and tokens out.
 //!
-//! It talks to the token route alone and never to one that renders or parses. The server must be started with
+//! It talks to the token route, or where that is absent to completions by ids, and never to one that renders or parses. The server must be started with
 //! `VLLM_SERVER_DEV_MODE=1`, `--enable-scale-out` and `--logprobs-mode processed_logprobs`.
 
-mod stream;
+mod completions;
 #[cfg(test)]
 mod tests;
-mod wire;
+mod tokens;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,74 +19,24 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::prometheus::Metrics;
-use super::remote::{Remote, SHORT, ServerEvents};
+use super::remote::{
+    Abort, CAPACITY, RELOAD, Reading, Remote, RemoteOptions, SHORT, ServerEvents, Shared, Wire, check_model, watch_load,
+};
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
 use crate::trajectory::PolicyVersion;
-use stream::Reading;
-
-/// Events in a generation's channel; a reader that does not keep up slows its own stream down.
-const CAPACITY: usize = 64;
-/// Loading weights from disk.
-const RELOAD: Duration = Duration::from_mins(30);
-const LOAD_PERIOD: Duration = Duration::from_secs(1);
-
-/// How to reach the server. It holds a secret and is not to be printed.
-#[derive(Clone)]
-pub struct VllmOptions {
-    /// Such as `http://127.0.0.1:8000`.
-    pub endpoint: String,
-    /// Sent as `Authorization: Bearer`.
-    pub api_key: Option<String>,
-    /// The weights that it serves at first, whatever it calls them.
-    pub version: PolicyVersion,
-    /// Longest wait for the next token while it is not paused.
-    pub patience: Duration,
-}
 
 /// A vLLM server.
 pub struct VllmEngine {
     remote: Remote,
     patience: Duration,
     window: usize,
+    /// Its name for the policy.
+    model: String,
+    /// Set once the server has said that it has no token route.
+    without_tokens: AtomicBool,
     shared: Arc<Shared>,
     /// Ends the polling of the load.
     _polling: DropGuard,
-}
-
-/// What running generations look at.
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    paused: AtomicBool,
-}
-
-#[derive(Debug, Clone)]
-struct State {
-    version: PolicyVersion,
-    /// What the server calls the weights that it had at first.
-    first_label: String,
-    first_version: PolicyVersion,
-    /// Publications that have begun.
-    publications: u64,
-    load: EngineLoad,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// The version that the server calls so.
-    fn version_of(&self, label: &str) -> Result<PolicyVersion, String> {
-        if label == self.first_label {
-            return Ok(self.first_version);
-        }
-        label
-            .parse()
-            .map_err(|_| format!("weights `{label}` were not published from here"))
-    }
 }
 
 impl VllmEngine {
@@ -94,7 +44,7 @@ impl VllmEngine {
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] if it cannot be reached, [`EngineError::Invalid`] if it is not such a server.
-    pub async fn connect(options: VllmOptions) -> Result<Self, EngineError> {
+    pub async fn connect(options: RemoteOptions) -> Result<Self, EngineError> {
         let remote = Remote::new(&options.endpoint, options.api_key)?;
         let models = remote.get("/v1/models").await?;
         let window = models
@@ -106,25 +56,23 @@ impl VllmEngine {
                     remote.base()
                 ))
             })?;
-        let info = remote.get("/weight_info").await;
-        let info = info.map_err(|error| missing_dev_mode(error, "/weight_info"))?;
-        let state = State {
-            version: options.version,
-            first_label: info["weight_version"].as_str().unwrap_or("default").to_owned(),
-            first_version: options.version,
-            publications: 0,
-            load: EngineLoad::default(),
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            paused: AtomicBool::new(false),
-        });
+        let served: Vec<String> = models["data"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|model| model["id"].as_str().map(str::to_owned))
+            .collect();
+        check_model(remote.base(), &served, options.model.as_deref())?;
+        let label = weights_label(&remote).await?;
+        let shared = Arc::new(Shared::new(&label, options.version));
         let cancel = CancellationToken::new();
-        tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), cancel.clone()));
+        tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
         Ok(Self {
             remote,
             patience: options.patience,
             window: window as usize,
+            model: options.model.or_else(|| served.into_iter().next()).unwrap_or_default(),
+            without_tokens: AtomicBool::new(false),
             shared,
             _polling: cancel.drop_guard(),
         })
@@ -144,14 +92,53 @@ impl VllmEngine {
             .await?;
         // What older weights have cached is not what these would have computed.
         self.remote.post("/reset_prefix_cache", &Value::Null, SHORT).await?;
-        let info = self.remote.get("/weight_info").await?;
-        if info["weight_version"] == label.as_str() {
+        let served = weights_label(&self.remote).await?;
+        if served == label {
             return Ok(());
         }
         Err(EngineError::Rejected(format!(
-            "the server says that it serves weights {}, not `{label}`",
-            info["weight_version"]
+            "the server says that it serves weights `{served}`, not `{label}`"
         )))
+    }
+
+    /// Sends a request to the token route, or to the next best where there is none.
+    async fn open(&self, request: &GenerateRequest) -> Result<(reqwest::Response, Box<dyn Wire>), EngineError> {
+        if !self.without_tokens.load(Ordering::Relaxed) {
+            let body = tokens::request(request);
+            let sent = self.remote.open(tokens::ROUTE, &body, self.patience);
+            match sent.await {
+                Ok(response) => return Ok((response, Box::new(tokens::Tokens))),
+                Err(error) if Remote::answered(&error, 403) => {
+                    return Err(EngineError::Invalid(format!(
+                        "{error} (start the server with `--enable-scale-out`)"
+                    )));
+                }
+                Err(error) if Remote::answered(&error, 404) => {
+                    tracing::warn!(server = self.remote.base(), "no token route: completions are used");
+                    self.without_tokens.store(true, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let body = completions::request(request, &self.model);
+        let response = self.remote.open(completions::ROUTE, &body, self.patience).await?;
+        let wire = completions::Completions {
+            prompt: Arc::clone(&request.prompt),
+            confirmed: false,
+        };
+        Ok((response, Box::new(wire)))
+    }
+
+    fn abortion(&self, request_id: &str) -> Abort {
+        let id = if self.without_tokens.load(Ordering::Relaxed) {
+            completions::server_id(request_id)
+        } else {
+            tokens::server_id(request_id)
+        };
+        Abort {
+            path: "/abort_requests",
+            body: json!({ "request_ids": [id] }),
+        }
     }
 }
 
@@ -165,17 +152,11 @@ impl Engine for VllmEngine {
             });
         }
         let begun = self.shared.state().clone();
-        let body = wire::request(&request);
-        let sent = self.remote.open("/inference/v1/generate", &body, self.patience);
-        let response = sent.await.map_err(|error| match error {
-            EngineError::Invalid(reason) if reason.contains("403") => {
-                EngineError::Invalid(format!("{reason} (start the server with `--enable-scale-out`)"))
-            }
-            other => other,
-        })?;
+        let (response, wire) = self.open(&request).await?;
         let (events, receiver) = mpsc::channel(CAPACITY);
         let reading = Reading::new(
-            request.id,
+            wire,
+            self.abortion(&request.id),
             request.prompt.len(),
             events,
             begun,
@@ -186,7 +167,7 @@ impl Engine for VllmEngine {
     }
 
     async fn abort(&self, request_id: &str) {
-        abort(&self.remote, request_id).await;
+        self.abortion(request_id).send(&self.remote).await;
     }
 
     async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
@@ -208,21 +189,9 @@ impl Engine for VllmEngine {
 
     /// The folder must be readable where the server runs. Running generations stand still and go on.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
-        let was_paused = self.shared.paused.load(Ordering::Relaxed);
-        self.shared.state().publications += 1;
-        if !was_paused {
-            self.pause(PauseMode::Keep).await?;
-        }
-        let reloaded = self.reload(version, weights).await;
-        if reloaded.is_ok() {
-            self.shared.state().version = version;
-        }
-        let resumed = if was_paused { Ok(()) } else { self.resume().await };
-        reloaded.map_err(|error| EngineError::Weights {
-            path: weights.display().to_string(),
-            reason: error.to_string(),
-        })?;
-        resumed
+        let (pause, reload) = (self.pause(PauseMode::Keep), self.reload(version, weights));
+        let publication = self.shared.publication(version, weights, pause, reload, self.resume());
+        publication.await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
@@ -235,6 +204,12 @@ impl Engine for VllmEngine {
         self.shared.state().version
     }
 
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        self.remote.get("/health").await?;
+        let label = weights_label(&self.remote).await?;
+        self.shared.state().version_of(&label).map_err(EngineError::Rejected)
+    }
+
     fn load(&self) -> EngineLoad {
         self.shared.state().load
     }
@@ -244,33 +219,20 @@ impl Engine for VllmEngine {
     }
 }
 
-async fn abort(remote: &Remote, request_id: &str) {
-    let ids = json!({ "request_ids": [wire::server_id(request_id)] });
-    if let Err(error) = remote.post("/abort_requests", &ids, SHORT).await {
-        tracing::warn!(request = request_id, %error, "generation could not be aborted");
-    }
+/// What the server calls its weights.
+async fn weights_label(remote: &Remote) -> Result<String, EngineError> {
+    let info = remote.get("/weight_info").await;
+    let info = info.map_err(|error| missing_dev_mode(error, "/weight_info"))?;
+    Ok(info["weight_version"].as_str().unwrap_or("default").to_owned())
 }
 
 fn missing_dev_mode(error: EngineError, path: &str) -> EngineError {
-    match error {
-        EngineError::Invalid(reason) if reason.contains("404") => EngineError::Invalid(format!(
-            "{reason} (`{path}` is there when the server is started with VLLM_SERVER_DEV_MODE=1)"
-        )),
-        other => other,
+    if Remote::answered(&error, 404) {
+        return EngineError::Invalid(format!(
+            "{error} (`{path}` is there when the server is started with VLLM_SERVER_DEV_MODE=1)"
+        ));
     }
-}
-
-async fn watch_load(remote: Remote, shared: Arc<Shared>, cancel: CancellationToken) {
-    loop {
-        if let Ok(Value::String(page)) = remote.get("/metrics").await {
-            let load = load_of(&Metrics(&page));
-            shared.state().load = load;
-        }
-        tokio::select! {
-            () = cancel.cancelled() => return,
-            () = tokio::time::sleep(LOAD_PERIOD) => {}
-        }
-    }
+    error
 }
 
 fn load_of(metrics: &Metrics<'_>) -> EngineLoad {

@@ -1,5 +1,6 @@
 //! The client against a local peer that answers with the shapes of vLLM 0.32.
 
+mod completions;
 mod peer;
 
 use std::path::Path;
@@ -9,14 +10,15 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::inference::{Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta};
+use crate::inference::{Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta, check_logprobs};
 use crate::trajectory::{FinishReason, SessionKey, TokenId};
 use peer::{Peer, chunk, last_chunk, usage};
 
 async fn connect(peer: &Peer) -> VllmEngine {
-    VllmEngine::connect(VllmOptions {
+    VllmEngine::connect(RemoteOptions {
         endpoint: peer.base.clone(),
         api_key: Some("secret".to_owned()),
+        model: None,
         version: version(0),
         patience: Duration::from_secs(20),
     })
@@ -259,9 +261,10 @@ async fn refusals_say_what_to_do() {
         ),
         "{error}"
     );
-    let nowhere = VllmOptions {
+    let nowhere = RemoteOptions {
         endpoint: "http://127.0.0.1:1".to_owned(),
         api_key: None,
+        model: None,
         version: version(0),
         patience: Duration::from_secs(1),
     };
@@ -269,6 +272,82 @@ async fn refusals_say_what_to_do() {
         VllmEngine::connect(nowhere).await,
         Err(EngineError::Unavailable { .. })
     ));
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_what_was_published_says_so() {
+    let peer = Peer::start().await;
+    let engine = connect(&peer).await;
+    assert_eq!(engine.served().await.unwrap(), version(0));
+    engine.publish(version(3), Path::new("/weights")).await.unwrap();
+    assert_eq!(engine.served().await.unwrap(), version(3));
+    // Started anew it calls its weights as at first: those are not what was published.
+    peer.call_weights("default");
+    let error = engine.served().await.unwrap_err().to_string();
+    assert!(error.contains("`default` were not published from here"), "{error}");
+    peer.fail("/health");
+    assert!(matches!(engine.served().await, Err(EngineError::Unavailable { .. })));
+}
+
+#[tokio::test]
+async fn a_label_that_an_earlier_run_left_is_not_mistaken_for_ours() {
+    let peer = Peer::start().await;
+    peer.call_weights("0.3");
+    let engine = connect(&peer).await;
+    engine.publish(version(3), Path::new("/weights")).await.unwrap();
+    peer.script(&[
+        chunk(&[1], -0.5),
+        last_chunk("stop", &json!([{"version": "0.3", "start": 0, "end": 1}])),
+        usage(3, 1, 0),
+    ]);
+    let (deltas, finish) = drain(engine.generate(request("r")).await.unwrap()).await;
+    assert_eq!((deltas, finish.error), (vec![delta(&[1], -0.5, version(3))], None));
+}
+
+#[tokio::test]
+async fn log_probs_before_temperature_are_recognised() {
+    for (logprob, after) in [(0.0, true), (-0.693, true), (-1.2, false)] {
+        let peer = Peer::start().await;
+        peer.script(&[
+            chunk(&[1], logprob),
+            last_chunk("length", &json!([{"version": "default", "start": 0, "end": 1}])),
+            usage(1, 1, 0),
+        ]);
+        let engine = connect(&peer).await;
+        assert_eq!(
+            check_logprobs(&engine, &[Arc::from([504])]).await.unwrap(),
+            after,
+            "{logprob}"
+        );
+        let sent = &peer.sent("/inference/v1/generate")[0]["sampling_params"];
+        assert_eq!((&sent["top_k"], &sent["max_tokens"]), (&json!(1), &json!(1)));
+    }
+    let peer = Peer::start().await;
+    peer.forbid();
+    let error = check_logprobs(&connect(&peer).await, &[Arc::from([504])])
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("--enable-scale-out"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_model_is_refused() {
+    let peer = Peer::start().await;
+    let options = RemoteOptions {
+        endpoint: peer.base.clone(),
+        api_key: None,
+        model: Some("qwen".to_owned()),
+        version: version(0),
+        patience: Duration::from_secs(1),
+    };
+    let Err(error) = VllmEngine::connect(options).await else {
+        panic!("accepted")
+    };
+    let error = error.to_string();
+    assert!(
+        error.contains("serves `smol`, not `qwen`") && error.contains("--served-model-name qwen"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -44,6 +44,8 @@ struct Script {
     weights: String,
     failing: Option<&'static str>,
     forbidden: bool,
+    /// There is no token route.
+    old: bool,
 }
 
 impl Drop for Peer {
@@ -86,6 +88,16 @@ impl Peer {
 
     pub(super) fn forbid(&self) {
         self.state.lock().unwrap().forbidden = true;
+    }
+
+    /// There is no token route from now on.
+    pub(super) fn grow_old(&self) {
+        self.state.lock().unwrap().old = true;
+    }
+
+    /// What it calls its weights from now on.
+    pub(super) fn call_weights(&self, label: &str) {
+        label.clone_into(&mut self.state.lock().unwrap().weights);
     }
 
     /// Bodies sent to a path.
@@ -145,6 +157,10 @@ async fn answer(State(state): State<Arc<Mutex<Script>>>, request: Request) -> Re
         }
         "/reset_prefix_cache" => Json(json!({"success": true})).into_response(),
         "/abort_requests" => Json(json!({"status": "aborted", "aborted": 1})).into_response(),
+        "/health" => StatusCode::OK.into_response(),
+        "/inference/v1/generate" if script.old => {
+            (StatusCode::NOT_FOUND, Json(json!({"detail": "Not Found"}))).into_response()
+        }
         "/inference/v1/generate" if script.forbidden => {
             let message =
                 "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.";
@@ -152,7 +168,7 @@ async fn answer(State(state): State<Arc<Mutex<Script>>>, request: Request) -> Re
                 json!({"error": {"message": message, "type": "PermissionDeniedError", "param": null, "code": 403}});
             (StatusCode::FORBIDDEN, Json(error)).into_response()
         }
-        "/inference/v1/generate" => stream(&mut script),
+        "/inference/v1/generate" | "/v1/completions" => stream(&mut script),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
 }
@@ -201,6 +217,15 @@ pub(super) fn chunk(ids: &[TokenId], logprob: f32) -> Value {
 pub(super) fn last_chunk(finish: &str, versions: &Value) -> Value {
     json!({"request_id": "r", "choices": [{"index": 0, "token_ids": [], "logprobs": null, "finish_reason": finish,
         "stop_reason": null, "routed_experts": null, "weight_versions": versions}]})
+}
+
+/// A delta of tokens of the completions route; the first one says which prompt was seen.
+pub(super) fn completion(prompt: Option<&[TokenId]>, ids: &[TokenId], logprob: f32, finish: Option<&str>) -> Value {
+    let logprobs = json!({"text_offset": vec![0; ids.len()], "token_logprobs": vec![logprob; ids.len()],
+        "tokens": vec!["x"; ids.len()], "top_logprobs": vec![Value::Null; ids.len()]});
+    json!({"id": "cmpl-r", "object": "text_completion", "model": "smol", "choices": [{"index": 0, "text": "x",
+        "logprobs": logprobs, "finish_reason": finish, "stop_reason": null, "prompt_token_ids": prompt,
+        "token_ids": ids}]})
 }
 
 /// The one with the token counts.

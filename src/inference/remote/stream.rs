@@ -1,23 +1,65 @@
 //! One generation's stream, from the server's events to the trait's.
 //!
-//! The server names the weights of each token on its last event only. Until weights are published in
+//! Servers name the weights of each token on their last event only. Until weights are published in
 //! mid-generation there is no doubt and tokens go out at once; from then on they are held until it is said.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::wire::{self, News, Span};
-use super::{Shared, State, abort};
-use crate::inference::remote::{Remote, ServerEvents};
+use super::{Remote, SHORT, ServerEvents, Shared, State};
 use crate::inference::{EngineUsage, Finish, GenerationEvent, TokenDelta};
 use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
+/// How a server writes one generation's events.
+pub(in crate::inference) trait Wire: Send {
+    /// Reads one event. The error says what contradicts itself; nothing is repaired.
+    fn news(&mut self, event: Value) -> Result<News, String>;
+}
+
+/// What one event says, checked: as many log-probs as ids.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::inference) struct News {
+    pub(in crate::inference) ids: Vec<TokenId>,
+    pub(in crate::inference) logprobs: Vec<f32>,
+    pub(in crate::inference) finish: Option<FinishReason>,
+    /// Whose each token of the whole answer is.
+    pub(in crate::inference) versions: Option<Vec<Span>>,
+    /// What the server calls the weights that it serves now.
+    pub(in crate::inference) label: Option<String>,
+    pub(in crate::inference) usage: Option<EngineUsage>,
+}
+
+/// Tokens `start..end` of the answer were sampled by `version`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(in crate::inference) struct Span {
+    pub(in crate::inference) version: String,
+    pub(in crate::inference) start: usize,
+    pub(in crate::inference) end: usize,
+}
+
+/// How the server is told to end a generation.
+pub(in crate::inference) struct Abort {
+    pub(in crate::inference) path: &'static str,
+    pub(in crate::inference) body: Value,
+}
+
+impl Abort {
+    pub(in crate::inference) async fn send(&self, remote: &Remote) {
+        if let Err(error) = remote.post(self.path, &self.body, SHORT).await {
+            tracing::warn!(request = %self.body, %error, "generation could not be aborted");
+        }
+    }
+}
+
 /// A generation that is being read.
-pub(super) struct Reading {
-    id: String,
+pub(in crate::inference) struct Reading {
+    wire: Box<dyn Wire>,
+    abort: Abort,
     prompt: usize,
     events: mpsc::Sender<GenerationEvent>,
     /// The engine when it began.
@@ -37,15 +79,17 @@ enum Broken {
 }
 
 impl Reading {
-    pub(super) fn new(
-        id: String,
+    pub(in crate::inference) fn new(
+        wire: Box<dyn Wire>,
+        abort: Abort,
         prompt: usize,
         events: mpsc::Sender<GenerationEvent>,
         begun: State,
         shared: Arc<Shared>,
     ) -> Self {
         Self {
-            id,
+            wire,
+            abort,
             prompt,
             events,
             begun,
@@ -56,13 +100,13 @@ impl Reading {
         }
     }
 
-    pub(super) async fn run(mut self, mut server: ServerEvents, remote: Remote, patience: Duration) {
+    pub(in crate::inference) async fn run(mut self, mut server: ServerEvents, remote: Remote, patience: Duration) {
         let read = self.read(&mut server, patience).await;
         drop(server);
         let finish = match read {
             Ok(finish) => finish,
             Err(broken) => {
-                abort(&remote, &self.id).await;
+                self.abort.send(&remote).await;
                 let Broken::Lost(reason) = broken else { return };
                 Finish {
                     reason: FinishReason::Error,
@@ -91,7 +135,10 @@ impl Reading {
                 Err(_) => return Err(Broken::Lost(format!("no token within {patience:?}"))),
                 Ok(Err(reason)) => return Err(Broken::Lost(reason)),
                 Ok(Ok(None)) => return self.end().await,
-                Ok(Ok(Some(event))) => self.take(wire::news(event).map_err(Broken::Lost)?).await?,
+                Ok(Ok(Some(event))) => {
+                    let news = self.wire.news(event).map_err(Broken::Lost)?;
+                    self.take(news).await?;
+                }
             }
         }
     }
@@ -104,6 +151,7 @@ impl Reading {
         if news.versions.is_some() {
             self.last.versions = news.versions;
         }
+        self.last.label = news.label.or(self.last.label.take());
         let certain = self.shared.state().publications == self.begun.publications;
         if certain {
             self.give(self.held.0.len(), self.begun.version).await?;
@@ -144,7 +192,15 @@ impl Reading {
                     self.give(count, version).await?;
                 }
             }
-            None if self.held.0.is_empty() => {}
+            None if self.held.0.is_empty() => {
+                let same = self.shared.state().publications == self.begun.publications;
+                if let Some(label) = self.last.label.take().filter(|_| same) {
+                    let version = self.begun.version_of(&label).map_err(Broken::Lost)?;
+                    if version != self.begun.version {
+                        return Err(Broken::Lost(format!("the tokens are of weights {version}")));
+                    }
+                }
+            }
             None => {
                 return Err(Broken::Lost(
                     "weights were published in between, and the server does not say which token is whose".to_owned(),

@@ -6,17 +6,17 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
-use super::EngineError;
+use crate::inference::EngineError;
 
 /// Bytes of one server-sent event at most.
 const LONGEST_EVENT: usize = 64 << 20;
 const CONNECT: Duration = Duration::from_secs(10);
 /// For requests that only ask or tell something.
-pub(super) const SHORT: Duration = Duration::from_secs(30);
+pub(in crate::inference) const SHORT: Duration = Duration::from_secs(30);
 
 /// A server. It holds a secret and is not to be printed.
 #[derive(Clone)]
-pub(super) struct Remote {
+pub(in crate::inference) struct Remote {
     http: reqwest::Client,
     base: String,
     key: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// `base`: such as `http://127.0.0.1:8000`; `key` goes into the `Authorization` header.
-    pub(super) fn new(base: &str, key: Option<String>) -> Result<Self, EngineError> {
+    pub(in crate::inference) fn new(base: &str, key: Option<String>) -> Result<Self, EngineError> {
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
         Ok(Self {
             http: http.map_err(|error| EngineError::Invalid(format!("no HTTP client: {error}")))?,
@@ -34,24 +34,34 @@ impl Remote {
     }
 
     /// Where it is.
-    pub(super) fn base(&self) -> &str {
+    pub(in crate::inference) fn base(&self) -> &str {
         &self.base
     }
 
     /// Reads a JSON document, or a text as a JSON string.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, EngineError> {
+    pub(in crate::inference) async fn get(&self, path: &str) -> Result<Value, EngineError> {
         self.whole(self.http.get(self.url(path)), path, SHORT).await
     }
 
     /// Sends a JSON document, or nothing for null, and reads the answer, whole.
-    pub(super) async fn post(&self, path: &str, body: &Value, patience: Duration) -> Result<Value, EngineError> {
+    pub(in crate::inference) async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Value, EngineError> {
         let request = self.http.post(self.url(path));
         let request = if body.is_null() { request } else { request.json(body) };
         self.whole(request, path, patience).await
     }
 
     /// Sends a JSON document; the answer's body is read by the caller. `patience` bounds the wait for its head.
-    pub(super) async fn open(&self, path: &str, body: &Value, patience: Duration) -> Result<Response, EngineError> {
+    pub(in crate::inference) async fn open(
+        &self,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Response, EngineError> {
         let sent = self.with_key(self.http.post(self.url(path)).json(body)).send();
         let response = tokio::time::timeout(patience, sent)
             .await
@@ -116,6 +126,11 @@ impl Remote {
         }
     }
 
+    /// Whether this is the server's answer with this status.
+    pub(in crate::inference) fn answered(error: &EngineError, status: u16) -> bool {
+        matches!(error, EngineError::Invalid(reason) if reason.contains(&format!(" answers {status} ")))
+    }
+
     /// 4xx is the request's fault and is not tried again, but for 408 and 429.
     fn refused(&self, path: &str, status: StatusCode, retry_after: Option<Duration>, body: &str) -> EngineError {
         let json: Value = serde_json::from_str(body).unwrap_or_default();
@@ -138,7 +153,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 }
 
 /// The `data:` lines of a response, one after another.
-pub(super) struct ServerEvents {
+pub(in crate::inference) struct ServerEvents {
     response: Response,
     buffer: Vec<u8>,
     /// Bytes in which no line ends.
@@ -146,7 +161,7 @@ pub(super) struct ServerEvents {
 }
 
 impl ServerEvents {
-    pub(super) fn of(response: Response) -> Self {
+    pub(in crate::inference) fn of(response: Response) -> Self {
         Self {
             response,
             buffer: Vec::new(),
@@ -155,7 +170,7 @@ impl ServerEvents {
     }
 
     /// The next payload; `None` at `[DONE]` or the end of the stream. Cancelling loses nothing.
-    pub(super) async fn next(&mut self) -> Result<Option<Value>, String> {
+    pub(in crate::inference) async fn next(&mut self) -> Result<Option<Value>, String> {
         loop {
             while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=self.searched + length).collect();

@@ -3,8 +3,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::inference::remote::{News, Span, Wire};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
+
+/// The route.
+pub(super) const ROUTE: &str = "/inference/v1/generate";
 
 /// The body of `POST /inference/v1/generate`.
 pub(super) fn request(request: &GenerateRequest) -> Value {
@@ -70,16 +74,8 @@ struct Logprob {
     logprob: f32,
 }
 
-/// Tokens `start..end` of the answer were sampled by `version`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Span {
-    pub(super) version: String,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
-
 #[derive(Debug, Deserialize)]
-struct Usage {
+pub(super) struct Usage {
     prompt_tokens: u32,
     #[serde(default)]
     completion_tokens: u32,
@@ -93,33 +89,33 @@ struct Details {
     cached_tokens: Option<u32>,
 }
 
-/// What one event says, checked.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct News {
-    pub(super) ids: Vec<TokenId>,
-    pub(super) logprobs: Vec<f32>,
-    pub(super) finish: Option<FinishReason>,
-    pub(super) versions: Option<Vec<Span>>,
-    pub(super) usage: Option<EngineUsage>,
+impl From<Usage> for EngineUsage {
+    fn from(usage: Usage) -> Self {
+        let details = usage.prompt_tokens_details;
+        Self {
+            prompt: usage.prompt_tokens,
+            cached: details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            completion: usage.completion_tokens,
+        }
+    }
 }
 
-/// Reads one event. The error says what contradicts itself; nothing is repaired.
-pub(super) fn news(event: Value) -> Result<News, String> {
+/// Reads the route's events.
+pub(super) struct Tokens;
+
+impl Wire for Tokens {
+    fn news(&mut self, event: Value) -> Result<News, String> {
+        news(event)
+    }
+}
+
+fn news(event: Value) -> Result<News, String> {
     let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
     if let Some(error) = chunk.error {
-        return Err(error["message"]
-            .as_str()
-            .map_or_else(|| error.to_string(), str::to_owned));
+        return Err(said(&error));
     }
     let mut news = News {
-        usage: chunk.usage.map(|usage| EngineUsage {
-            prompt: usage.prompt_tokens,
-            cached: usage
-                .prompt_tokens_details
-                .and_then(|details| details.cached_tokens)
-                .unwrap_or(0),
-            completion: usage.completion_tokens,
-        }),
+        usage: chunk.usage.map(EngineUsage::from),
         ..News::default()
     };
     let Some(choice) = chunk.choices.into_iter().next() else {
@@ -137,12 +133,23 @@ pub(super) fn news(event: Value) -> Result<News, String> {
     }
     news.logprobs = logprobs.into_iter().map(|logprob| logprob.logprob).collect();
     news.versions = choice.weight_versions;
-    news.finish = match choice.finish_reason.as_deref() {
-        None => None,
-        Some("stop") => Some(FinishReason::Stop),
-        Some("length") => Some(FinishReason::Length),
-        Some("abort") => Some(FinishReason::Abort),
-        Some(other) => return Err(format!("finish reason `{other}`")),
-    };
+    news.finish = choice.finish_reason.as_deref().map(finish).transpose()?;
     Ok(news)
+}
+
+/// Why it ended.
+pub(super) fn finish(name: &str) -> Result<FinishReason, String> {
+    match name {
+        "stop" => Ok(FinishReason::Stop),
+        "length" => Ok(FinishReason::Length),
+        "abort" => Ok(FinishReason::Abort),
+        other => Err(format!("finish reason `{other}`")),
+    }
+}
+
+/// What an error inside a stream says.
+pub(super) fn said(error: &Value) -> String {
+    error["message"]
+        .as_str()
+        .map_or_else(|| error.to_string(), str::to_owned)
 }

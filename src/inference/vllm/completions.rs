@@ -1,0 +1,117 @@
+//! What vLLM's completions route is sent and what it answers, where there is no token route (shapes of 0.32).
+//!
+//! It says nothing of weights: tokens sampled after a publication in mid-generation are not used.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::tokens::{Usage, finish, said};
+use crate::inference::GenerateRequest;
+use crate::inference::remote::{News, Wire};
+use crate::trajectory::TokenId;
+
+/// The route.
+pub(super) const ROUTE: &str = "/v1/completions";
+
+/// The body of `POST /v1/completions`.
+pub(super) fn request(request: &GenerateRequest, model: &str) -> Value {
+    let sampling = &request.sampling;
+    json!({
+        "model": model,
+        "request_id": request.id,
+        "prompt": &request.prompt[..],
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        // The server takes signed integers.
+        "seed": sampling.seed >> 1,
+        "logprobs": 1,
+        "stop_token_ids": sampling.stop_token_ids,
+        "return_token_ids": true,
+        // Adding its own first token would change the prompt.
+        "add_special_tokens": false,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    })
+}
+
+/// The id under which the server knows a request.
+pub(super) fn server_id(id: &str) -> String {
+    format!("cmpl-{id}-0")
+}
+
+#[derive(Debug, Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Choice {
+    #[serde(default)]
+    token_ids: Option<Vec<TokenId>>,
+    #[serde(default)]
+    prompt_token_ids: Option<Vec<TokenId>>,
+    #[serde(default)]
+    logprobs: Option<Logprobs>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Logprobs {
+    #[serde(default)]
+    token_logprobs: Vec<Option<f32>>,
+}
+
+/// Reads the route's events. The server must say that it saw the prompt that was sent, before its first token.
+pub(super) struct Completions {
+    pub(super) prompt: std::sync::Arc<[TokenId]>,
+    pub(super) confirmed: bool,
+}
+
+impl Wire for Completions {
+    fn news(&mut self, event: Value) -> Result<News, String> {
+        let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
+        if let Some(error) = chunk.error {
+            return Err(said(&error));
+        }
+        let mut news = News {
+            usage: chunk.usage.map(Into::into),
+            ..News::default()
+        };
+        let Some(choice) = chunk.choices.into_iter().next() else {
+            return Ok(news);
+        };
+        if let Some(seen) = choice.prompt_token_ids {
+            if seen[..] != self.prompt[..] {
+                let at = seen.iter().zip(&self.prompt[..]).take_while(|(a, b)| a == b).count();
+                return Err(format!(
+                    "the server saw another prompt: {} tokens for {}, different from token {at} on",
+                    seen.len(),
+                    self.prompt.len()
+                ));
+            }
+            self.confirmed = true;
+        }
+        news.ids = choice.token_ids.unwrap_or_default();
+        if !news.ids.is_empty() && !self.confirmed {
+            return Err("the server does not say which prompt it saw (`prompt_token_ids`)".to_owned());
+        }
+        let logprobs = choice
+            .logprobs
+            .map_or_else(Vec::new, |logprobs| logprobs.token_logprobs);
+        if logprobs.len() != news.ids.len() {
+            return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()));
+        }
+        let present: Option<Vec<f32>> = logprobs.into_iter().collect();
+        news.logprobs = present.ok_or("a token without a log-prob")?;
+        news.finish = choice.finish_reason.as_deref().map(finish).transpose()?;
+        Ok(news)
+    }
+}
