@@ -5,6 +5,7 @@
 
 pub mod embedded;
 pub mod replay;
+pub mod replicas;
 pub mod vllm;
 
 mod error;
@@ -18,6 +19,7 @@ pub use error::EngineError;
 pub use fitness::check_logprobs;
 pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
+pub use replicas::Replicas;
 pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,

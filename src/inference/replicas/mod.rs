@@ -1,0 +1,255 @@
+//! Several engines that serve the same policy, as one.
+//!
+//! A session stays with its replica, where its cache is. A replica that fails is taken out, asked again with growing
+//! pauses and given the current weights before it is put back; its sessions move. Which replica a new session gets is
+//! decided in `sessions.rs` alone.
+
+mod relay;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
+use crate::trajectory::{PolicyVersion, SessionKey};
+use sessions::Sessions;
+
+/// Events between a replica and who reads.
+const CAPACITY: usize = 16;
+/// Pauses between questions to a replica that is out.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a request waits where every replica is out.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Engines that serve the same policy.
+pub struct Replicas(Arc<Set>);
+
+struct Set {
+    replicas: Vec<Replica>,
+    sessions: Mutex<Sessions>,
+    /// Which replica works on a request.
+    running: Mutex<HashMap<String, usize>>,
+    /// What was published last. Held while weights are being published, to all or to one that comes back.
+    published: tokio::sync::Mutex<Option<(PolicyVersion, PathBuf)>>,
+    /// Fires whenever a replica is back.
+    back: Notify,
+    patience: Duration,
+}
+
+struct Replica {
+    name: String,
+    engine: Arc<dyn Engine>,
+    out: AtomicBool,
+    /// Whether it must be given the weights anew, whatever it says that it serves.
+    stale: AtomicBool,
+}
+
+impl Replicas {
+    /// Of engines with their names, at least one.
+    pub fn new(engines: Vec<(String, Arc<dyn Engine>)>) -> Self {
+        Self::with_patience(engines, PATIENCE)
+    }
+
+    /// With another bound on the wait where every replica is out.
+    pub(crate) fn with_patience(engines: Vec<(String, Arc<dyn Engine>)>, patience: Duration) -> Self {
+        let replicas: Vec<_> = engines
+            .into_iter()
+            .map(|(name, engine)| Replica {
+                name,
+                engine,
+                out: AtomicBool::new(false),
+                stale: AtomicBool::new(false),
+            })
+            .collect();
+        Self(Arc::new(Set {
+            sessions: Mutex::new(Sessions::new(replicas.len())),
+            replicas,
+            running: Mutex::default(),
+            published: tokio::sync::Mutex::default(),
+            back: Notify::new(),
+            patience,
+        }))
+    }
+
+    /// Those that are not out.
+    fn up(&self) -> impl Iterator<Item = (usize, &Replica)> {
+        self.0.up()
+    }
+}
+
+#[async_trait]
+impl Engine for Replicas {
+    async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
+        let mut tried = Vec::new();
+        let started = self.0.begin(&request, &mut tried).await?;
+        let (events, receiver) = mpsc::channel(CAPACITY);
+        tokio::spawn(relay::relay(Arc::clone(&self.0), request, started, tried, events));
+        Ok(Generation { events: receiver })
+    }
+
+    async fn abort(&self, request_id: &str) {
+        let at = lock(&self.0.running).get(request_id).copied();
+        if let Some(at) = at {
+            self.0.replicas[at].engine.abort(request_id).await;
+        }
+    }
+
+    async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
+        let paused = join_all(self.up().map(|(_, replica)| replica.engine.pause(mode))).await;
+        paused.into_iter().collect()
+    }
+
+    /// To all replicas at once. One that does not take the weights is out until it does; with none left it has failed.
+    async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
+        self.0.wait_for_one(&[]).await?;
+        let mut published = self.0.published.lock().await;
+        *published = Some((version, weights.to_owned()));
+        let results = join_all(
+            self.up()
+                .map(|(at, replica)| async move { (at, replica.engine.publish(version, weights).await) }),
+        );
+        let (mut taken, mut failed) = (0, None);
+        for (at, result) in results.await {
+            match result {
+                Ok(()) => taken += 1,
+                Err(error) => {
+                    self.0.replicas[at].stale.store(true, Ordering::Relaxed);
+                    self.0.lose(at, &error);
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if taken == 0 => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    async fn resume(&self) -> Result<(), EngineError> {
+        let resumed = join_all(self.up().map(|(_, replica)| replica.engine.resume())).await;
+        resumed.into_iter().collect()
+    }
+
+    fn version(&self) -> PolicyVersion {
+        let versions = self.0.replicas.iter().map(|replica| replica.engine.version());
+        versions.max().unwrap_or_default()
+    }
+
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        self.0.wait_for_one(&[]).await?;
+        Ok(self.version())
+    }
+
+    fn end_session(&self, session: &SessionKey) {
+        lock(&self.0.sessions).end(session);
+    }
+
+    fn load(&self) -> EngineLoad {
+        let loads = self.0.replicas.iter().map(|replica| replica.engine.load());
+        loads.fold(EngineLoad::default(), |all, one| EngineLoad {
+            running: all.running + one.running,
+            waiting: all.waiting + one.waiting,
+            kv_used: all.kv_used + one.kv_used,
+            kv_capacity: all.kv_capacity + one.kv_capacity,
+            prompt_tokens: all.prompt_tokens + one.prompt_tokens,
+            cached_tokens: all.cached_tokens + one.cached_tokens,
+            sampled_tokens: all.sampled_tokens + one.sampled_tokens,
+            computed_tokens: all.computed_tokens + one.computed_tokens,
+            preemptions: all.preemptions + one.preemptions,
+        })
+    }
+
+    fn gives_logprobs(&self) -> bool {
+        self.0.replicas.iter().all(|replica| replica.engine.gives_logprobs())
+    }
+}
+
+impl Set {
+    fn up(&self) -> impl Iterator<Item = (usize, &Replica)> {
+        let all = self.replicas.iter().enumerate();
+        all.filter(|(_, replica)| !replica.out.load(Ordering::Acquire))
+    }
+
+    /// Waits until one that was not tried is up.
+    async fn wait_for_one(&self, tried: &[usize]) -> Result<(), EngineError> {
+        let waited = tokio::time::timeout(self.patience, async {
+            loop {
+                let back = self.back.notified();
+                tokio::pin!(back);
+                back.as_mut().enable();
+                if self.up().any(|(at, _)| !tried.contains(&at)) {
+                    return;
+                }
+                back.await;
+            }
+        });
+        waited.await.map_err(|_| {
+            let names: Vec<&str> = self.replicas.iter().map(|replica| replica.name.as_str()).collect();
+            EngineError::Unavailable {
+                reason: format!("none of {} was well within {:?}", names.join(", "), self.patience),
+                retry_after: Some(FIRST_PAUSE),
+            }
+        })
+    }
+
+    /// Takes a replica out, and asks it again until it is well.
+    fn lose(self: &Arc<Self>, at: usize, error: &dyn std::fmt::Display) {
+        let replica = &self.replicas[at];
+        if replica.out.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::warn!(replica = replica.name, %error, "replica taken out");
+        let set = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut pause = Duration::ZERO;
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(set) = set.upgrade() else { return };
+                let replica = &set.replicas[at];
+                match set.renew(replica).await {
+                    Ok(()) => {
+                        replica.out.store(false, Ordering::Release);
+                        tracing::info!(replica = replica.name, "replica is back");
+                        set.back.notify_waiters();
+                        return;
+                    }
+                    Err(error) => tracing::debug!(replica = replica.name, %error, "replica is still out"),
+                }
+                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            }
+        });
+    }
+
+    /// Makes sure that a replica is well and serves what was published last: one that was started anew has forgotten it.
+    async fn renew(&self, replica: &Replica) -> Result<(), EngineError> {
+        let published = self.published.lock().await;
+        let served = replica.engine.served().await;
+        let Some((version, weights)) = published.as_ref() else {
+            return served.map(|_| ());
+        };
+        let stale = replica.stale.load(Ordering::Relaxed);
+        match served {
+            Err(error @ EngineError::Unavailable { .. }) => Err(error),
+            Ok(served) if served == *version && !stale => Ok(()),
+            Ok(_) | Err(_) => {
+                replica.engine.publish(*version, weights).await?;
+                replica.stale.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

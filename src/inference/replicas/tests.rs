@@ -1,0 +1,292 @@
+//! Replicas of engines that a test can break.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::inference::{EngineUsage, Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta};
+use crate::trajectory::FinishReason;
+
+/// Answers with as many tokens as are asked for, each its own number.
+#[derive(Default)]
+struct Breakable {
+    number: u32,
+    /// It answers nothing at all.
+    down: AtomicBool,
+    /// Its weights cannot be loaded.
+    stuck: AtomicBool,
+    /// Tokens after which the next generations break.
+    breaks: Mutex<VecDeque<usize>>,
+    served: Mutex<PolicyVersion>,
+    generations: AtomicU32,
+    publications: AtomicU32,
+    aborted: Mutex<Vec<String>>,
+}
+
+impl Breakable {
+    fn check(&self) -> Result<(), EngineError> {
+        if !self.down.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(EngineError::Unavailable {
+            reason: format!("replica {} is down", self.number),
+            retry_after: None,
+        })
+    }
+}
+
+#[async_trait]
+impl Engine for Breakable {
+    async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
+        self.check()?;
+        self.generations.fetch_add(1, Ordering::SeqCst);
+        if request.prompt.is_empty() {
+            return Err(EngineError::Invalid("no prompt".to_owned()));
+        }
+        let breaks = lock(&self.breaks).pop_front();
+        let asked = request.sampling.max_tokens as usize;
+        let (events, receiver) = mpsc::channel(1);
+        let (number, version) = (self.number, self.version());
+        tokio::spawn(async move {
+            for _ in 0..breaks.unwrap_or(asked) {
+                let delta = TokenDelta {
+                    ids: vec![number],
+                    logprobs: Some(vec![-1.0]),
+                    version,
+                };
+                if events.send(GenerationEvent::Tokens(delta)).await.is_err() {
+                    return;
+                }
+            }
+            let broke = breaks.is_some();
+            let finish = Finish {
+                reason: if broke {
+                    FinishReason::Error
+                } else {
+                    FinishReason::Length
+                },
+                usage: EngineUsage {
+                    prompt: 1,
+                    cached: 0,
+                    completion: breaks.unwrap_or(asked) as u32,
+                },
+                error: broke.then(|| "it broke".to_owned()),
+            };
+            let _ = events.send(GenerationEvent::Finished(finish)).await;
+        });
+        Ok(Generation { events: receiver })
+    }
+
+    async fn abort(&self, request_id: &str) {
+        lock(&self.aborted).push(request_id.to_owned());
+    }
+
+    async fn pause(&self, _: PauseMode) -> Result<(), EngineError> {
+        self.check()
+    }
+
+    async fn publish(&self, version: PolicyVersion, _: &Path) -> Result<(), EngineError> {
+        self.check()?;
+        self.publications.fetch_add(1, Ordering::SeqCst);
+        if self.stuck.load(Ordering::SeqCst) {
+            return Err(EngineError::Rejected("half a file".to_owned()));
+        }
+        *lock(&self.served) = version;
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), EngineError> {
+        self.check()
+    }
+
+    fn version(&self) -> PolicyVersion {
+        *lock(&self.served)
+    }
+
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        self.check()?;
+        Ok(self.version())
+    }
+
+    fn load(&self) -> EngineLoad {
+        EngineLoad {
+            running: self.number,
+            ..EngineLoad::default()
+        }
+    }
+
+    fn gives_logprobs(&self) -> bool {
+        true
+    }
+}
+
+fn pair() -> ([Arc<Breakable>; 2], Replicas) {
+    let engines = [1, 2].map(|number| {
+        Arc::new(Breakable {
+            number,
+            ..Breakable::default()
+        })
+    });
+    let named = engines
+        .iter()
+        .map(|engine| (format!("r{}", engine.number), Arc::clone(engine) as Arc<dyn Engine>));
+    let replicas = Replicas::with_patience(named.collect(), Duration::from_millis(200));
+    (engines, replicas)
+}
+
+fn request(session: &str, tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        id: format!("{session}-{tokens}"),
+        session: SessionKey::from(session),
+        prompt: Arc::from([7]),
+        sampling: Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: -1,
+            max_tokens: tokens,
+            stop_token_ids: Vec::new(),
+            seed: 0,
+        },
+        origin: RequestOrigin::default(),
+    }
+}
+
+/// Which replica sampled each token, and the end.
+async fn sampled(replicas: &Replicas, session: &str, tokens: u32) -> (Vec<u32>, Finish) {
+    let mut generation = replicas.generate(request(session, tokens)).await.unwrap();
+    let mut ids = Vec::new();
+    loop {
+        let event = tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await;
+        match event.unwrap().unwrap() {
+            GenerationEvent::Tokens(delta) => ids.extend(delta.ids),
+            GenerationEvent::Finished(finish) => return (ids, finish),
+        }
+    }
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+fn version(update: u64) -> PolicyVersion {
+    PolicyVersion { lineage: 0, update }
+}
+
+#[tokio::test]
+async fn sessions_spread_and_stay() {
+    let (_, replicas) = pair();
+    for (session, replica) in [("a", 1), ("b", 2), ("a", 1), ("b", 2), ("a", 1)] {
+        assert_eq!(sampled(&replicas, session, 2).await.0, [replica; 2], "{session}");
+    }
+    replicas.end_session(&SessionKey::from("a"));
+    assert_eq!(sampled(&replicas, "c", 1).await.0, [1]);
+    assert_eq!(replicas.load().running, 3);
+}
+
+#[tokio::test]
+async fn what_breaks_before_its_first_token_begins_again_elsewhere() {
+    let (engines, replicas) = pair();
+    lock(&engines[0].breaks).push_back(0);
+    let (ids, finish) = sampled(&replicas, "a", 3).await;
+    assert_eq!((ids, finish.reason), (vec![2; 3], FinishReason::Length));
+    // Neither does one that refuses connections keep a request from being served.
+    engines[1].down.store(true, Ordering::SeqCst);
+    eventually("the first is back", || replicas.up().any(|(at, _)| at == 0)).await;
+    assert_eq!(sampled(&replicas, "a", 1).await.0, [1]);
+    assert!(!replicas.up().any(|(at, _)| at == 1));
+}
+
+#[tokio::test]
+async fn what_breaks_later_is_told_and_the_session_moves() {
+    let (engines, replicas) = pair();
+    lock(&engines[0].breaks).push_back(2);
+    let (ids, finish) = sampled(&replicas, "a", 3).await;
+    assert_eq!((ids, finish.reason), (vec![1; 2], FinishReason::Error));
+    assert_eq!(finish.error.as_deref(), Some("it broke"));
+    engines[0].down.store(true, Ordering::SeqCst);
+    assert_eq!(sampled(&replicas, "a", 1).await.0, [2]);
+}
+
+#[tokio::test]
+async fn with_none_left_the_wait_is_bounded_and_names_them() {
+    let (engines, replicas) = pair();
+    for engine in &engines {
+        engine.down.store(true, Ordering::SeqCst);
+    }
+    let error = replicas.generate(request("a", 1)).await.unwrap_err();
+    assert!(error.to_string().contains("is down"), "{error}");
+    let error = replicas.generate(request("a", 1)).await.unwrap_err().to_string();
+    assert!(error.contains("none of r1, r2 was well within 200ms"), "{error}");
+    assert!(replicas.publish(version(1), Path::new("/w")).await.is_err());
+    engines[1].down.store(false, Ordering::SeqCst);
+    eventually("the second is back", || replicas.up().any(|(at, _)| at == 1)).await;
+    assert_eq!(sampled(&replicas, "a", 1).await.0, [2]);
+}
+
+#[tokio::test]
+async fn a_request_at_fault_takes_no_replica_out() {
+    let (engines, replicas) = pair();
+    let wrong = GenerateRequest {
+        prompt: Arc::from([]),
+        ..request("a", 1)
+    };
+    assert!(matches!(replicas.generate(wrong).await, Err(EngineError::Invalid(_))));
+    assert_eq!(
+        (replicas.up().count(), engines[1].generations.load(Ordering::SeqCst)),
+        (2, 0)
+    );
+}
+
+#[tokio::test]
+async fn one_that_does_not_take_the_weights_is_out_until_it_does() {
+    let (engines, replicas) = pair();
+    engines[0].stuck.store(true, Ordering::SeqCst);
+    replicas.publish(version(3), Path::new("/w")).await.unwrap();
+    assert_eq!(replicas.version(), version(3));
+    assert_eq!(sampled(&replicas, "a", 1).await.0, [2]);
+    assert_eq!(sampled(&replicas, "b", 1).await.0, [2]);
+    engines[0].stuck.store(false, Ordering::SeqCst);
+    eventually("the first is back", || replicas.up().count() == 2).await;
+    assert_eq!(engines[0].version(), version(3));
+    for engine in &engines {
+        engine.stuck.store(true, Ordering::SeqCst);
+    }
+    let error = replicas.publish(version(4), Path::new("/w")).await.unwrap_err();
+    assert!(error.to_string().contains("half a file"), "{error}");
+}
+
+#[tokio::test]
+async fn one_that_was_started_anew_is_given_the_weights_before_it_serves() {
+    let (engines, replicas) = pair();
+    replicas.publish(version(1), Path::new("/w")).await.unwrap();
+    lock(&engines[0].breaks).push_back(1);
+    // A broken stream alone needs no weights.
+    sampled(&replicas, "a", 2).await;
+    eventually("the first is back", || replicas.up().count() == 2).await;
+    assert_eq!(engines[0].publications.load(Ordering::SeqCst), 1);
+    lock(&engines[1].breaks).push_back(1);
+    *lock(&engines[1].served) = version(0);
+    sampled(&replicas, "b", 2).await;
+    sampled(&replicas, "a", 2).await;
+    eventually("both are back", || replicas.up().count() == 2).await;
+    assert_eq!(engines[1].version(), version(1));
+}
+
+#[tokio::test]
+async fn aborts_reach_the_replica_that_works_on_the_request() {
+    let (engines, replicas) = pair();
+    let generation = replicas.generate(request("a", 100)).await.unwrap();
+    let _other = replicas.generate(request("b", 100)).await.unwrap();
+    replicas.abort("a-100").await;
+    replicas.abort("unknown").await;
+    assert_eq!(*lock(&engines[0].aborted), ["a-100"]);
+    assert!(lock(&engines[1].aborted).is_empty());
+    drop(generation);
+    eventually("it is forgotten", || lock(&replicas.0.running).len() == 1).await;
+}
