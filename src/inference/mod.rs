@@ -6,6 +6,7 @@
 pub mod embedded;
 pub mod replay;
 pub mod replicas;
+pub mod sglang;
 pub mod vllm;
 
 mod error;
@@ -24,6 +25,7 @@ pub use request::{
     EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
     TokenDelta,
 };
+pub use sglang::SglangEngine;
 pub use vllm::VllmEngine;
 
 use std::path::Path;

@@ -1,0 +1,211 @@
+//! `sglang`: an `SGLang` server, tokens in and tokens out (shapes of 0.5).
+//!
+//! It talks to the server's own `/generate` and never to a route that renders or parses.
+
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::prometheus::Metrics;
+use super::remote::{
+    Abort, CAPACITY, RELOAD, Reading, Remote, RemoteOptions, SHORT, ServerEvents, Shared, check_model, watch_load,
+};
+use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
+use crate::trajectory::PolicyVersion;
+
+/// An `SGLang` server.
+pub struct SglangEngine {
+    remote: Remote,
+    patience: Duration,
+    window: usize,
+    shared: Arc<Shared>,
+    /// Ends the polling of the load.
+    _polling: DropGuard,
+}
+
+impl SglangEngine {
+    /// Connects: reads the window and what the server calls its weights, and begins to watch its load.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] if it cannot be reached, [`EngineError::Invalid`] if it is not such a server.
+    pub async fn connect(options: RemoteOptions) -> Result<Self, EngineError> {
+        let remote = Remote::new(&options.endpoint, options.api_key)?;
+        let info = remote.get("/get_server_info").await?;
+        // The length that was asked for, or what memory allows.
+        let window = ["context_length", "max_total_num_tokens"]
+            .iter()
+            .filter_map(|key| info[*key].as_u64())
+            .min()
+            .ok_or_else(|| {
+                EngineError::Invalid(format!(
+                    "{}/get_server_info names neither `context_length` nor `max_total_num_tokens`: is it SGLang?",
+                    remote.base()
+                ))
+            })?;
+        let names = [&info["served_model_name"], &info["model_path"]];
+        let served = names.iter().find_map(|name| name.as_str()).unwrap_or_default();
+        check_model(remote.base(), &[served.to_owned()], options.model.as_deref())?;
+        let shared = Arc::new(Shared::new(&label_in(&info), options.version));
+        let cancel = CancellationToken::new();
+        tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
+        Ok(Self {
+            remote,
+            patience: options.patience,
+            window: window as usize,
+            shared,
+            _polling: cancel.drop_guard(),
+        })
+    }
+
+    /// Tokens that fit, prompt and answer together.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    async fn weights_label(&self) -> Result<String, EngineError> {
+        Ok(label_in(&self.remote.get("/get_server_info").await?))
+    }
+
+    /// With `retract` running generations are computed anew under the new weights, so that no cache of older ones stays.
+    async fn stop(&self, mode: &str) -> Result<(), EngineError> {
+        self.shared.paused.store(true, Ordering::Relaxed);
+        let paused = self
+            .remote
+            .post("/pause_generation", &json!({ "mode": mode }), RELOAD)
+            .await;
+        if let Err(error) = paused {
+            self.resume().await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn reload(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
+        let label = version.to_string();
+        let update = json!({"model_path": weights, "weight_version": label, "flush_cache": true, "keep_pause": true});
+        let answer = self.remote.post("/update_weights_from_disk", &update, RELOAD).await?;
+        if answer["success"] == false {
+            let message = answer["message"].as_str().unwrap_or("no reason given");
+            return Err(EngineError::Rejected(message.to_owned()));
+        }
+        let served = self.weights_label().await?;
+        if served == label {
+            return Ok(());
+        }
+        Err(EngineError::Rejected(format!(
+            "the server says that it serves weights `{served}`, not `{label}`"
+        )))
+    }
+}
+
+#[async_trait]
+impl Engine for SglangEngine {
+    async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
+        if request.prompt.len() >= self.window {
+            return Err(EngineError::Window {
+                prompt: request.prompt.len(),
+                window: self.window,
+            });
+        }
+        let begun = self.shared.state().clone();
+        let response = self
+            .remote
+            .open(wire::ROUTE, &wire::request(&request), self.patience)
+            .await?;
+        let (events, receiver) = mpsc::channel(CAPACITY);
+        let reading = Reading::new(
+            Box::new(wire::Generate::default()),
+            abortion(&request.id),
+            request.prompt.len(),
+            events,
+            begun,
+            Arc::clone(&self.shared),
+        );
+        tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
+        Ok(Generation { events: receiver })
+    }
+
+    async fn abort(&self, request_id: &str) {
+        abortion(request_id).send(&self.remote).await;
+    }
+
+    /// It cannot wait for running generations: `PauseMode::Wait` keeps them.
+    async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
+        self.stop(match mode {
+            PauseMode::Keep | PauseMode::Wait => "in_place",
+            PauseMode::Abort => "abort",
+        })
+        .await
+    }
+
+    /// The folder must be readable where the server runs. Running generations stand still and go on.
+    async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
+        let (pause, reload) = (self.stop("retract"), self.reload(version, weights));
+        let publication = self.shared.publication(version, weights, pause, reload, self.resume());
+        publication.await
+    }
+
+    async fn resume(&self) -> Result<(), EngineError> {
+        self.remote.post("/continue_generation", &json!({}), SHORT).await?;
+        self.shared.paused.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn version(&self) -> PolicyVersion {
+        self.shared.state().version
+    }
+
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        self.remote.get("/health_generate").await?;
+        let label = self.weights_label().await?;
+        self.shared.state().version_of(&label).map_err(EngineError::Rejected)
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.shared.state().load
+    }
+
+    fn gives_logprobs(&self) -> bool {
+        true
+    }
+}
+
+fn abortion(request_id: &str) -> Abort {
+    Abort {
+        path: "/abort_request",
+        body: json!({ "rid": request_id }),
+    }
+}
+
+/// What the server calls its weights.
+fn label_in(info: &Value) -> String {
+    info["weight_version"].as_str().unwrap_or("default").to_owned()
+}
+
+/// Its metrics, where it was started with `--enable-metrics`.
+fn load_of(metrics: &Metrics<'_>) -> EngineLoad {
+    let count = |name: &str| metrics.sum(&[name]).unwrap_or(0.0).max(0.0) as u64;
+    let (prompt, cached) = (count("sglang:prompt_tokens_total"), count("sglang:cached_tokens_total"));
+    let sampled = count("sglang:generation_tokens_total");
+    EngineLoad {
+        running: count("sglang:num_running_reqs") as u32,
+        waiting: count("sglang:num_queue_reqs") as u32,
+        kv_used: count("sglang:num_used_tokens"),
+        kv_capacity: count("sglang:max_total_num_tokens"),
+        prompt_tokens: prompt,
+        cached_tokens: cached,
+        sampled_tokens: sampled,
+        computed_tokens: prompt.saturating_sub(cached) + sampled,
+        preemptions: count("sglang:num_retracted_reqs_total"),
+    }
+}
