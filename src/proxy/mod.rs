@@ -140,7 +140,9 @@ impl Proxy {
             }
             session
         };
-        let capture = session.close().await?;
+        let capture = session.close().await;
+        session.proxy.engine.end_session(key);
+        let capture = capture?;
         let metrics = &self.0.metrics;
         metrics.sessions_closed.fetch_add(1, Ordering::Relaxed);
         metrics

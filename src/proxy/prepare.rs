@@ -82,7 +82,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         top_k: params.top_k,
         max_tokens,
         stop_token_ids: proxy.prompt.tokenizer().stop_ids(),
-        seed: call_seed(session.options.seed, call),
+        seed: part_seed(session.options.seed, call),
     };
     let origin = RequestOrigin {
         task_id: session.options.task_id.clone(),
@@ -172,9 +172,9 @@ fn refused(error: &PromptError) -> ApiError {
     }
 }
 
-/// Another seed for each call of a session (`SplitMix64`).
-fn call_seed(session: u64, call: u32) -> u64 {
-    let mut z = session.wrapping_add(u64::from(call).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+/// Another seed for each part of what a seed is for (`SplitMix64`): the calls of a session, the continuations of a call.
+pub(super) fn part_seed(whole: u64, part: u32) -> u64 {
+    let mut z = whole.wrapping_add(u64::from(part).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::error::ApiError;
 use super::flight::Flight;
 use super::generate::{reason_of_stop, stopped};
-use super::prepare::Prepared;
+use super::prepare::{Prepared, part_seed};
 use super::session::Session;
 use super::stop_text::StopText;
 use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta};
@@ -109,13 +109,24 @@ impl Progress<'_> {
     /// One engine generation, from what has been sampled so far.
     async fn attempt(&mut self, session: &Session, prepared: &Prepared, losses: u32) -> Attempt {
         let mut sampling = prepared.sampling.clone();
-        sampling.max_tokens = sampling.max_tokens.saturating_sub(self.ids.len() as u32);
+        let sampled = self.ids.len() as u32;
+        // An engine can be lost between the last token and its finish.
+        if self
+            .ids
+            .last()
+            .is_some_and(|last| sampling.stop_token_ids.contains(last))
+        {
+            return Attempt::Ended(FinishReason::Stop);
+        }
+        sampling.max_tokens = sampling.max_tokens.saturating_sub(sampled);
         if sampling.max_tokens == 0 {
             return Attempt::Ended(FinishReason::Length);
         }
-        let prompt = if self.ids.is_empty() {
+        let prompt = if sampled == 0 {
             Arc::clone(&prepared.prompt)
         } else {
+            // With the random numbers that the tokens so far were drawn by, the rest would depend on them.
+            sampling.seed = part_seed(sampling.seed, sampled);
             [&prepared.prompt[..], &self.ids].concat().into()
         };
         let id = format!("{}-{}-{}-{losses}", session.key, self.flight.call, self.ids.len());
@@ -149,6 +160,7 @@ impl Progress<'_> {
             Some(Ok(Ok(generation))) => generation,
         };
         self.admitted.get_or_insert_with(Instant::now);
+        self.usage.prompt = prepared.prompt.len() as u32;
         let begun = self.ids.len();
         loop {
             let event = tokio::select! {
@@ -171,9 +183,13 @@ impl Progress<'_> {
             match event {
                 Err(_) => {
                     engine.abort(&id).await;
+                    self.count_what_came(begun);
                     return Attempt::Lost(silent("sample the next token", patience));
                 }
-                Ok(None) => return Attempt::Lost(lost("its stream ended without a finish")),
+                Ok(None) => {
+                    self.count_what_came(begun);
+                    return Attempt::Lost(lost("its stream ended without a finish"));
+                }
                 Ok(Some(GenerationEvent::Tokens(delta))) => match self.take(delta) {
                     Ok(false) => {}
                     Ok(true) => {
@@ -287,9 +303,15 @@ impl Progress<'_> {
         Ok(stopped.is_some())
     }
 
+    /// Counts a generation whose engine was lost before it could.
+    fn count_what_came(&mut self, begun: usize) {
+        self.usage.completion += (self.ids.len() - begun) as u32;
+    }
+
     /// Adds the engine's own count; false if it differs from what came.
     fn count(&mut self, finish: &Finish, begun: usize) -> bool {
-        if self.usage.prompt == 0 {
+        // Of the first generation: the prompts of its continuations hold what was sampled.
+        if begun == 0 {
             (self.usage.prompt, self.usage.cached) = (finish.usage.prompt, finish.usage.cached);
         }
         self.usage.completion += finish.usage.completion;
