@@ -61,7 +61,7 @@ pub(crate) struct ServeProxyArgs {
 pub(crate) fn run(printer: &Printer, args: ServeProxyArgs) -> Result<Exit, Failure> {
     if !args.upstream.is_empty() {
         return Err(Failure::not_built("lego serve-proxy --upstream")
-            .hint("run.toml names the engine; `embedded` and `replay` are built"));
+            .hint("run.toml names the engine: `engine.kind` and `engine.endpoints`"));
     }
     let overrides = [
         args.listen

@@ -13,7 +13,14 @@ use super::ByteSize;
 pub struct EngineSection {
     /// Which server.
     pub kind: EngineKind,
-    /// Name under which the policy is served; empty: `policy`.
+    /// The servers, such as `http://host:8000`; several are replicas of the same policy (`vllm`, `sglang`).
+    pub endpoints: Vec<String>,
+    /// Environment variable that holds the servers' key, sent as `Authorization: Bearer` (`vllm`, `sglang`).
+    pub api_key_env: Option<String>,
+    /// How the servers get new weights (`vllm`, `sglang`). `disk`: from a folder below the run's `weights`, which must
+    /// be readable under the same path where they run.
+    pub weight_sync: WeightSync,
+    /// Name under which the policy is served; empty: `policy`. Servers in other processes must know it, where it is set.
     pub served_model: String,
     /// How tool calls are written; `auto` reads it off the chat template.
     #[schemars(extend("enum" = [
@@ -35,6 +42,9 @@ impl Default for EngineSection {
     fn default() -> Self {
         Self {
             kind: EngineKind::Embedded,
+            endpoints: Vec::new(),
+            api_key_env: None,
+            weight_sync: WeightSync::Disk,
             served_model: String::new(),
             tool_parser: "auto".to_owned(),
             kv_memory: ByteSize(1 << 30),
@@ -53,4 +63,24 @@ pub enum EngineKind {
     Embedded,
     /// Recorded answers, without log-probs: for demonstrations.
     Replay,
+    /// vLLM servers, named by `endpoints`.
+    Vllm,
+    /// `SGLang` servers, named by `endpoints`.
+    Sglang,
+}
+
+impl EngineKind {
+    /// Whether it is a server in another process.
+    pub fn is_remote(self) -> bool {
+        matches!(self, Self::Vllm | Self::Sglang)
+    }
+}
+
+/// How servers in other processes get new weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightSync {
+    /// From a Hugging Face folder.
+    #[default]
+    Disk,
 }

@@ -108,7 +108,8 @@ fn what_is_not_built_is_no_unknown_key() {
     for (text, key) in [
         ("[async]\nenabled = true", "async"),
         ("[train]\nlora = { rank = 8 }", "train.lora"),
-        ("[engine]\nkind = \"vllm\"", "engine.kind"),
+        ("[engine]\nkind = \"openai\"", "engine.kind"),
+        ("[engine]\nweight_sync = \"lora\"", "engine.weight_sync"),
         ("[scaffold]\nname = \"terminus-2\"", "scaffold.name"),
         ("[[scaffold.mix]]\nname = \"opencode\"", "scaffold.mix"),
     ] {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lego_policy::Weights;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
+use super::engines::First;
 use super::evaluation::{self, Evaluation};
 use super::generate::generate;
 use super::sampled::{Durable, refuse_failed};
@@ -17,7 +17,7 @@ use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
-use crate::trajectory::{Episode, PolicyVersion};
+use crate::trajectory::Episode;
 
 /// Trials to run.
 pub struct CollectJob {
@@ -102,16 +102,12 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
         ..CollectEnd::default()
     };
     if planned > 0 {
-        let model = config.policy.model.clone();
-        let weights = move || -> Result<Weights, PipelineError> { Ok(Weights::load(&model)?) };
-        let version = PolicyVersion::default();
         let stack = Stack::start(
             config,
             &job.stack,
             &dir.name(),
             &dir.trials(),
-            weights,
-            version,
+            First::Model,
             &job.observer,
         )
         .await?;

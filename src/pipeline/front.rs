@@ -5,20 +5,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lego_policy::{ModelConfig, Weights};
+use lego_policy::ModelConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
-use super::blocking::blocking;
+use super::engines::{self, First, Serving, Started};
 use super::run::tokenizer_dir;
-use crate::config::{EngineKind, RunConfig};
-use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
-use crate::prompt::{Message, PromptBuilder, Role, ToolCall, ToolFormat};
+use crate::config::RunConfig;
+use crate::prompt::{PromptBuilder, ToolFormat};
 use crate::proxy::{Proxy, ProxyOptions};
 use crate::shard::ShardMeta;
-use crate::trajectory::PolicyVersion;
 
 /// A policy that is ready to be served.
 pub(super) struct Front {
@@ -33,35 +31,17 @@ pub(super) struct Front {
     vocab_size: usize,
 }
 
-/// Engines by what they take new weights from.
-pub(super) enum Serving {
-    Embedded(Arc<EmbeddedEngine>),
-    /// Its answers are recorded: weights are nothing to it.
-    Replay,
-}
-
-impl Serving {
-    /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
-    pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
-        match self {
-            Self::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
-            Self::Replay => Ok(()),
-        }
-    }
-}
-
 impl Front {
-    /// Starts the engine and takes the address. `weights` loads what is served first, where the engine serves weights
-    /// at all.
-    pub(super) async fn open(
-        config: &RunConfig,
-        weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
-        version: PolicyVersion,
-    ) -> Result<Self, PipelineError> {
+    /// Starts the engine, or connects to it, and takes the address.
+    pub(super) async fn open(config: &RunConfig, first: First) -> Result<Self, PipelineError> {
         let prompt = Arc::new(load_prompt(config)?);
         let shape = shape(config)?;
         let model_window = shape.max_position_embeddings;
-        let (engine, serving, window) = start_engine(config, weights, model_window, version, &prompt).await?;
+        let Started {
+            engine,
+            serving,
+            window,
+        } = engines::start(config, first, model_window, &prompt).await?;
         let window = config
             .policy
             .max_model_len
@@ -130,52 +110,6 @@ fn shape(config: &RunConfig) -> Result<ModelConfig, PipelineError> {
     ModelConfig::from_json(&text).map_err(|error| wrong(format!("{}: {error}", path.display())))
 }
 
-async fn start_engine(
-    config: &RunConfig,
-    weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
-    model_window: usize,
-    version: PolicyVersion,
-    prompt: &Arc<PromptBuilder>,
-) -> Result<(Arc<dyn Engine>, Serving, usize), PipelineError> {
-    match config.engine.kind {
-        EngineKind::Embedded => {
-            let options = EmbeddedOptions {
-                kv_memory: config.engine.kv_memory.0,
-                max_running: config.engine.max_running as usize,
-                ..EmbeddedOptions::default()
-            };
-            let weights = blocking(weights).await??;
-            let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
-            let window = engine.window();
-            Ok((
-                Arc::clone(&engine) as Arc<dyn Engine>,
-                Serving::Embedded(engine),
-                window,
-            ))
-        }
-        EngineKind::Replay => {
-            let path = config.engine.recording.clone().ok_or(PipelineError::MissingKey {
-                key: "engine.recording",
-                why: "the answers that the `replay` engine plays",
-            })?;
-            let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
-            let prompt = Arc::clone(prompt);
-            let render = Arc::new(move |turn: &RecordedTurn| {
-                let ids = match &turn.raw {
-                    Some(text) => prompt.written(text),
-                    None => prompt.answer(&message_of(turn)),
-                };
-                ids.map_err(|error| error.to_string())
-            });
-            Ok((
-                Arc::new(ReplayEngine::new(recording, render)),
-                Serving::Replay,
-                model_window,
-            ))
-        }
-    }
-}
-
 pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<Option<ToolFormat>, PipelineError> {
     match config.engine.tool_parser.as_str() {
         "auto" => Ok(prompt.detected_tool_format()),
@@ -188,23 +122,5 @@ pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<
                     .join(", ")
             ))
         }),
-    }
-}
-
-/// A recorded answer as a message of the policy.
-fn message_of(turn: &RecordedTurn) -> Message {
-    Message {
-        tool_calls: turn
-            .tool_calls
-            .iter()
-            .map(|call| {
-                ToolCall::new(
-                    None,
-                    call.name.clone(),
-                    serde_json::Value::Object(call.arguments.clone()),
-                )
-            })
-            .collect(),
-        ..Message::text(Role::Assistant, turn.content.clone())
     }
 }

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod collect;
+mod engines;
 mod error;
 mod evaluation;
 mod event;
@@ -17,6 +18,7 @@ mod offline;
 mod online;
 mod order;
 mod plans;
+mod remote_engines;
 mod run;
 mod sampled;
 mod serve;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
+use super::engines::First;
 use super::evaluation::{Evaluation, evaluate};
 use super::generate::generate;
 use super::lineage::{eval_writer, trainer_writer};
@@ -97,14 +98,17 @@ impl Online {
             config.data.epochs,
         );
         let updater = Arc::new(updater(config, Some(config.rollout.group_size as usize))?);
-        let weights = run.trainer()?.weights();
+        let first = First::Trainer {
+            weights: run.trainer()?.weights(),
+            version: run.version(),
+            folder: run.dir.weights(),
+        };
         let stack = Stack::start(
             config,
             &job.stack,
             &run.dir.name(),
             &run.dir.trials(),
-            move || Ok(weights),
-            run.version(),
+            first,
             &job.observer,
         )
         .await?;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lego_policy::Weights;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
 use super::blocking::blocking;
+use super::engines::First;
 use super::front::{Front, load_prompt, serve, tool_format};
 use crate::config::{RunConfig, UnparsedToolCall};
 use crate::proxy::{
@@ -17,7 +17,7 @@ use crate::proxy::{
 };
 use crate::rollout::episode_id;
 use crate::shard::{ShardMeta, ShardWriter, WriterOptions};
-use crate::trajectory::{Episode, GroupId, Outcome, PolicyVersion, SamplingParams, Timings, TrialId};
+use crate::trajectory::{Episode, GroupId, Outcome, SamplingParams, Timings, TrialId};
 
 /// Time for running calls to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -59,8 +59,7 @@ pub async fn serve_proxy(
     listening: impl FnOnce(&Served) -> Result<(), PipelineError>,
 ) -> Result<Vec<PathBuf>, PipelineError> {
     let config = &job.config;
-    let model_dir = config.policy.model.clone();
-    let front = Front::open(config, move || Ok(Weights::load(&model_dir)?), PolicyVersion::default()).await?;
+    let front = Front::open(config, First::Model).await?;
     let model = front.options.model.clone();
     let shards = match &job.capture {
         Some(folder) => Some(Arc::new(Shards::create(

@@ -8,7 +8,8 @@ use lego_policy::Weights;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{Front, Serving, serve};
+use super::engines::{First, Serving};
+use super::front::{Front, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, RunConfig, UnparsedToolCall};
 use crate::proxy::Proxy;
@@ -58,15 +59,13 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Starts everything. `trials` holds the folders of the trials; `weights` loads what is served first, where the
-    /// engine serves weights at all.
+    /// Starts everything. `trials` holds the folders of the trials.
     pub(super) async fn start(
         config: &RunConfig,
         options: &StackOptions,
         run_id: &str,
         trials: &Path,
-        weights: impl FnOnce() -> Result<Weights, PipelineError> + Send + 'static,
-        version: PolicyVersion,
+        first: First,
         observer: &PipelineObserver,
     ) -> Result<Self, PipelineError> {
         if config.sandbox.cpus.is_some() {
@@ -76,7 +75,7 @@ impl Stack {
                     .to_owned(),
             ));
         }
-        let front = Front::open(config, weights, version).await?;
+        let front = Front::open(config, first).await?;
         let shard_meta = front.shard_meta(run_id);
         let model = front.options.model.clone();
         let (window, max_tokens) = (front.options.window, front.options.max_tokens);

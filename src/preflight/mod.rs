@@ -5,6 +5,7 @@
 
 mod batch;
 mod chat_template;
+mod engine;
 mod model;
 mod model_files;
 mod paths;
@@ -44,6 +45,11 @@ impl Purpose {
         !matches!(self, Self::Rollout { .. })
     }
 
+    /// Whether anything is sampled.
+    pub fn samples(self) -> bool {
+        !matches!(self, Self::Train { from_shards: true })
+    }
+
     /// Whether tasks are drawn from `[data]`.
     pub fn draws_tasks(self) -> bool {
         match self {
@@ -81,6 +87,7 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(paths::Paths),
         Box::new(model_files::ModelFiles),
         Box::new(chat_template::ChatTemplate),
+        Box::new(engine::Engine),
         Box::new(token_budget::TokenBudget),
         Box::new(batch::Batch),
         Box::new(schedule::Schedule),

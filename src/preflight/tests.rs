@@ -129,6 +129,31 @@ fn each_fault_is_found_and_named_by_its_key() {
         ),
         ("run.dir=\"train.parquet\"", "paths", Status::Fatal, "run.dir"),
         ("engine.kind=\"replay\"", "paths", Status::Fatal, "engine.kind"),
+        ("engine.kind=\"vllm\"", "engine", Status::Fatal, "engine.kind"),
+        (
+            "engine.endpoints=[\"http://a:1\"]",
+            "engine",
+            Status::Fatal,
+            "engine.endpoints",
+        ),
+        (
+            "engine.kind=\"vllm\" engine.endpoints=[\"a:1\"]",
+            "engine",
+            Status::Fatal,
+            "engine.endpoints",
+        ),
+        (
+            "engine.kind=\"sglang\" engine.endpoints=[\"http://a:1\",\"http://a:1\"]",
+            "engine",
+            Status::Fatal,
+            "engine.endpoints",
+        ),
+        (
+            "engine.kind=\"vllm\" engine.endpoints=[\"http://a:1\"] engine.api_key_env=\"NO_SUCH_KEY\"",
+            "engine",
+            Status::Fatal,
+            "engine.api_key_env",
+        ),
         (
             "policy.chat_template=\"model/config.json\"",
             "chat-template",
@@ -237,6 +262,7 @@ fn written_keys_are_located() {
 fn a_purpose_asks_only_for_what_it_needs() {
     assert!(!report("data.train=", Purpose::Train { from_shards: false }).is_safe());
     assert!(report("data.train=", Purpose::Train { from_shards: true }).is_safe());
+    assert!(report("engine.kind=\"vllm\"", Purpose::Train { from_shards: true }).is_safe());
     assert!(report("data.train=", Purpose::Rollout { tasks_given: true }).is_safe());
     assert!(
         report(

@@ -113,6 +113,11 @@ impl RunDir {
         self.checkpoints().join(format!("step_{step:06}"))
     }
 
+    /// Weights for engines in other processes.
+    pub fn weights(&self) -> PathBuf {
+        self.dir.join("weights")
+    }
+
     /// Results of validation.
     pub fn eval(&self) -> PathBuf {
         self.dir.join("eval")

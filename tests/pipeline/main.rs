@@ -7,6 +7,8 @@ mod kills;
 mod resume;
 mod trials;
 mod unprivileged;
+mod vllm;
+mod vllm_peer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ fn schema_and_loader_agree() {
         "[rollout]\ntop_p = 1.5",
         "[rollout]\nflush = \"30\"",
         "[policy]\ndevice = \"gpu\"",
-        "[engine]\nkind = \"vllm\"",
+        "[engine]\nkind = \"openai\"",
         "[scaffold]\nname = \"terminus-2\"",
         "[train]\nalgorithm = \"grppo\"",
         "[filter]\ndrop_outcomes = [\"nope\"]",

@@ -54,3 +54,18 @@ pub(super) fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, CheckpointEr
     }
     Ok(sizes)
 }
+
+/// Removes a file, a link or a folder, if it is there.
+pub(super) fn remove(path: &Path) -> Result<(), CheckpointError> {
+    let is_folder = match fs_err::symlink_metadata(path) {
+        Ok(metadata) => metadata.is_dir(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(io_error("read", path)(source)),
+    };
+    if is_folder {
+        fs_err::remove_dir_all(path)
+    } else {
+        fs_err::remove_file(path)
+    }
+    .map_err(io_error("remove", path))
+}

@@ -6,9 +6,11 @@
 
 mod error;
 mod files;
+mod published;
 mod state;
 mod store;
 
 pub use error::CheckpointError;
+pub use published::PublishedWeights;
 pub use state::{CheckpointState, STATE_VERSION};
 pub use store::{Checkpoint, CheckpointStore};

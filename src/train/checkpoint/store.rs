@@ -7,7 +7,7 @@ use lego_policy::{Trainer, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, io_error};
-use super::files::{copy_tokenizer, sizes, sync_folder, write_synced};
+use super::files::{copy_tokenizer, remove, sizes, sync_folder, write_synced};
 use super::state::{self, CheckpointState};
 
 #[cfg(test)]
@@ -220,19 +220,4 @@ impl Checkpoint {
             source,
         })
     }
-}
-
-/// Removes a file, a link or a folder, if it is there.
-fn remove(path: &Path) -> Result<(), CheckpointError> {
-    let is_folder = match fs_err::symlink_metadata(path) {
-        Ok(metadata) => metadata.is_dir(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(io_error("read", path)(source)),
-    };
-    if is_folder {
-        fs_err::remove_dir_all(path)
-    } else {
-        fs_err::remove_file(path)
-    }
-    .map_err(io_error("remove", path))
 }

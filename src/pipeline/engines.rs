@@ -1,0 +1,147 @@
+//! The engine that run.toml names, started or connected to, and where new weights go.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lego_policy::Weights;
+
+use super::PipelineError;
+use super::blocking::blocking;
+use super::remote_engines::{self, Servers};
+use crate::config::{EngineKind, RunConfig};
+use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
+use crate::prompt::{Message, PromptBuilder, Role, ToolCall};
+use crate::trajectory::PolicyVersion;
+
+/// What is to be served first.
+pub(super) enum First {
+    /// The weights of `policy.model`; servers in other processes serve what they were started with.
+    Model,
+    /// A trainer's weights: nothing is sampled before every engine serves them.
+    Trainer {
+        weights: Weights,
+        version: PolicyVersion,
+        /// Where those go that servers load.
+        folder: PathBuf,
+    },
+}
+
+impl First {
+    pub(super) fn version(&self) -> PolicyVersion {
+        match self {
+            Self::Model => PolicyVersion::default(),
+            Self::Trainer { version, .. } => *version,
+        }
+    }
+}
+
+/// An engine that runs.
+pub(super) struct Started {
+    pub engine: Arc<dyn Engine>,
+    /// Where new weights go.
+    pub serving: Serving,
+    /// Tokens that fit.
+    pub window: usize,
+}
+
+/// Engines by what they take new weights from.
+pub(super) enum Serving {
+    Embedded(Arc<EmbeddedEngine>),
+    Remote(Servers),
+    /// Its answers are recorded: weights are nothing to it.
+    Replay,
+}
+
+impl Serving {
+    /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
+    pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+        match self {
+            Self::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
+            Self::Remote(servers) => servers.publish(version, weights).await,
+            Self::Replay => Ok(()),
+        }
+    }
+}
+
+/// Starts the engine of this configuration.
+pub(super) async fn start(
+    config: &RunConfig,
+    first: First,
+    model_window: usize,
+    prompt: &Arc<PromptBuilder>,
+) -> Result<Started, PipelineError> {
+    match config.engine.kind {
+        EngineKind::Embedded => embedded(config, first).await,
+        EngineKind::Replay => replay(config, model_window, prompt),
+        EngineKind::Vllm | EngineKind::Sglang => {
+            let (servers, window) = remote_engines::connect(config, &first, prompt).await?;
+            let engine = servers.engine();
+            let serving = Serving::Remote(servers);
+            if let First::Trainer { weights, version, .. } = first {
+                serving.publish(version, weights).await?;
+            }
+            Ok(Started {
+                engine,
+                serving,
+                window,
+            })
+        }
+    }
+}
+
+async fn embedded(config: &RunConfig, first: First) -> Result<Started, PipelineError> {
+    let options = EmbeddedOptions::from(&config.engine);
+    let version = first.version();
+    let weights = match first {
+        First::Trainer { weights, .. } => weights,
+        First::Model => {
+            let model = config.policy.model.clone();
+            blocking(move || Weights::load(&model)).await??
+        }
+    };
+    let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
+    Ok(Started {
+        window: engine.window(),
+        engine: Arc::clone(&engine) as Arc<dyn Engine>,
+        serving: Serving::Embedded(engine),
+    })
+}
+
+fn replay(config: &RunConfig, model_window: usize, prompt: &Arc<PromptBuilder>) -> Result<Started, PipelineError> {
+    let path = config.engine.recording.clone().ok_or(PipelineError::MissingKey {
+        key: "engine.recording",
+        why: "the answers that the `replay` engine plays",
+    })?;
+    let recording = Recording::load(&path).map_err(|error| PipelineError::Config(error.to_string()))?;
+    let prompt = Arc::clone(prompt);
+    let render = Arc::new(move |turn: &RecordedTurn| {
+        let ids = match &turn.raw {
+            Some(text) => prompt.written(text),
+            None => prompt.answer(&message_of(turn)),
+        };
+        ids.map_err(|error| error.to_string())
+    });
+    Ok(Started {
+        engine: Arc::new(ReplayEngine::new(recording, render)),
+        serving: Serving::Replay,
+        window: model_window,
+    })
+}
+
+/// A recorded answer as a message of the policy.
+fn message_of(turn: &RecordedTurn) -> Message {
+    Message {
+        tool_calls: turn
+            .tool_calls
+            .iter()
+            .map(|call| {
+                ToolCall::new(
+                    None,
+                    call.name.clone(),
+                    serde_json::Value::Object(call.arguments.clone()),
+                )
+            })
+            .collect(),
+        ..Message::text(Role::Assistant, turn.content.clone())
+    }
+}

@@ -1,0 +1,124 @@
+//! Engines in other processes: connected to, checked before anything is sampled, and given weights by a folder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lego_policy::Weights;
+
+use super::PipelineError;
+use super::blocking::blocking;
+use super::engines::First;
+use super::run::tokenizer_dir;
+use crate::config::{EngineKind, RunConfig};
+use crate::inference::{
+    Engine, EngineError, RemoteOptions, Replicas, SglangEngine, VllmEngine, check_logprobs, endpoint_problem,
+};
+use crate::prompt::PromptBuilder;
+use crate::train::checkpoint::PublishedWeights;
+use crate::trajectory::{PolicyVersion, TokenId};
+
+/// Longest wait for the next token; shorter than the proxy's, so that the engine's own error is what is told.
+const PATIENCE: Duration = Duration::from_mins(9);
+
+/// Texts behind which no model is certain of the next token.
+const OPEN_TEXTS: [&str; 3] = ["The", "a", "1"];
+
+/// The servers of a run.
+pub(super) struct Servers {
+    replicas: Arc<Replicas>,
+    /// Absent where nothing is trained.
+    weights: Option<PublishedWeights>,
+}
+
+impl Servers {
+    pub(super) fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.replicas) as Arc<dyn Engine>
+    }
+
+    /// Writes the weights, then has every replica load them.
+    pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+        let Some(store) = self.weights.clone() else {
+            return Ok(());
+        };
+        let folder = blocking(move || store.write(version, &weights)).await??;
+        Ok(self.replicas.publish(version, &folder).await?)
+    }
+}
+
+/// Connects to every server of the configuration and checks it; also tells how many tokens fit into all of them.
+pub(super) async fn connect(
+    config: &RunConfig,
+    first: &First,
+    prompt: &PromptBuilder,
+) -> Result<(Servers, usize), PipelineError> {
+    let section = &config.engine;
+    if section.endpoints.is_empty() {
+        return Err(PipelineError::MissingKey {
+            key: "engine.endpoints",
+            why: "the servers to sample from, such as [\"http://host:8000\"]",
+        });
+    }
+    let api_key = section.api_key_env.as_deref().map(key_of).transpose()?;
+    let probes = OPEN_TEXTS
+        .iter()
+        .map(|text| Ok(prompt.tokenizer().encode(text)?.into()))
+        .collect::<Result<Vec<Arc<[TokenId]>>, crate::prompt::PromptError>>()?;
+    let weights = match first {
+        First::Model => None,
+        First::Trainer { folder, .. } => Some(PublishedWeights::open(folder, &tokenizer_dir(config))?),
+    };
+    let (mut engines, mut window) = (Vec::new(), usize::MAX);
+    for endpoint in &section.endpoints {
+        if let Some(problem) = endpoint_problem(endpoint) {
+            return Err(PipelineError::Config(format!("engine.endpoints: {problem}")));
+        }
+        let options = RemoteOptions {
+            endpoint: endpoint.clone(),
+            api_key: api_key.clone(),
+            model: Some(section.served_model.clone()).filter(|name| !name.is_empty()),
+            version: first.version(),
+            patience: PATIENCE,
+        };
+        let (engine, fits): (Arc<dyn Engine>, usize) = if section.kind == EngineKind::Sglang {
+            let engine = SglangEngine::connect(options).await?;
+            let fits = engine.window();
+            (Arc::new(engine), fits)
+        } else {
+            let engine = VllmEngine::connect(options).await?;
+            let fits = engine.window();
+            (Arc::new(engine), fits)
+        };
+        engine.served().await?;
+        let after = check_logprobs(engine.as_ref(), &probes).await?;
+        if !after && !samples_as_it_is(config) {
+            return Err(EngineError::Invalid(format!(
+                "{endpoint} gives log-probs before temperature: {}",
+                match section.kind {
+                    EngineKind::Sglang => "start the server without SGLANG_RETURN_ORIGINAL_LOGPROB",
+                    _ => "start the server with `--logprobs-mode processed_logprobs`",
+                }
+            ))
+            .into());
+        }
+        window = window.min(fits);
+        engines.push((endpoint.clone(), engine));
+    }
+    let replicas = Arc::new(Replicas::new(engines));
+    Ok((Servers { replicas, weights }, window))
+}
+
+/// Whether the policy's own distribution is sampled: log-probs before and after it are then the same.
+fn samples_as_it_is(config: &RunConfig) -> bool {
+    let rollout = &config.rollout;
+    let unchanged = |value: f32| (value - 1.0).abs() < f32::EPSILON;
+    unchanged(rollout.temperature) && unchanged(rollout.top_p) && rollout.top_k <= 0
+}
+
+fn key_of(variable: &str) -> Result<String, PipelineError> {
+    match std::env::var(variable) {
+        Ok(key) if !key.is_empty() => Ok(key),
+        _ => Err(PipelineError::Config(format!(
+            "engine.api_key_env: the environment variable `{variable}` is not set: export the servers' key in it"
+        ))),
+    }
+}
