@@ -11,7 +11,8 @@ use super::ByteSize;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
-    /// Which server.
+    /// Which server. The clients of `vllm` and `sglang` were tested against local servers that answer with the shapes of
+    /// vLLM 0.32 (recorded from one that ran) and `SGLang` 0.5 (from its source), not against the programs themselves.
     pub kind: EngineKind,
     /// The servers, such as `http://host:8000`; several are replicas of the same policy (`vllm`, `sglang`).
     pub endpoints: Vec<String>,
