@@ -88,6 +88,18 @@ pub(super) async fn connect(
             let fits = engine.window();
             (Arc::new(engine), fits)
         };
+        let (needed, key) = window_needed(config, first);
+        if fits < needed {
+            let flag = match section.kind {
+                EngineKind::Sglang => "--context-length",
+                _ => "--max-model-len",
+            };
+            return Err(EngineError::Invalid(format!(
+                "{endpoint} has a window of {fits} tokens, and {key} asks for {needed}: start the server with \
+                 `{flag} {needed}`, or ask for less"
+            ))
+            .into());
+        }
         engine.served().await?;
         let after = check_logprobs(engine.as_ref(), &probes).await?;
         if !after && !samples_as_it_is(config) {
@@ -105,6 +117,19 @@ pub(super) async fn connect(
     }
     let replicas = Arc::new(Replicas::new(engines));
     Ok((Servers { replicas, weights }, window))
+}
+
+/// The window that the run counts on, and the key that says so.
+fn window_needed(config: &RunConfig, first: &First) -> (usize, &'static str) {
+    let data = &config.data;
+    match (config.policy.max_model_len, first) {
+        (Some(length), _) => (length as usize, "policy.max_model_len"),
+        (None, First::Model) => (0, ""),
+        (None, First::Trainer { .. }) => (
+            (data.max_prompt_tokens + data.max_response_tokens) as usize,
+            "data.max_prompt_tokens + data.max_response_tokens",
+        ),
+    }
 }
 
 /// Whether the policy's own distribution is sampled: log-probs before and after it are then the same.

@@ -6,6 +6,9 @@ use std::process::Output;
 use super::vllm_peer::{Fault, Peer};
 use super::{consumed, lego, lines, quickstart, succeeded};
 
+/// Some of what the policy writes loops for ever.
+const AGENT_TIMEOUT: &str = "sandbox.timeouts.agent=20s";
+
 fn policy() -> PathBuf {
     quickstart().with_file_name("policy")
 }
@@ -13,7 +16,7 @@ fn policy() -> PathBuf {
 /// A command on these servers.
 fn on(peers: &[&str], arguments: &[&str], runs: &Path, set: &[&str]) -> Output {
     let endpoints = format!("engine.endpoints={peers:?}");
-    let set: Vec<&str> = ["engine.kind=vllm", endpoints.as_str()]
+    let set: Vec<&str> = ["engine.kind=vllm", endpoints.as_str(), AGENT_TIMEOUT]
         .into_iter()
         .chain(set.iter().copied())
         .collect();
@@ -112,6 +115,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
             "engine.served_model=qwen",
             "--served-model-name qwen",
         ),
+        (good.url.as_str(), "policy.max_model_len=512", "--max-model-len 512"),
     ] {
         // The first server of several is well.
         let several = [good.url.as_str(), url];
