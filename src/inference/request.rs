@@ -87,6 +87,8 @@ pub struct Finish {
     pub usage: EngineUsage,
     /// What went wrong, with `FinishReason::Error`.
     pub error: Option<String>,
+    /// Whether what came contradicts itself, with `FinishReason::Error`: none of it is to be used.
+    pub rejected: bool,
 }
 
 /// Token counts of one generation.

@@ -210,6 +210,10 @@ impl Progress<'_> {
                             "usage says {claimed} sampled tokens, {got} came"
                         )));
                     }
+                    if finish.rejected {
+                        let reason = finish.error.unwrap_or_default();
+                        return Attempt::Refused(EngineError::Rejected(reason));
+                    }
                     return match finish.reason {
                         FinishReason::Stop | FinishReason::Length => Attempt::Ended(finish.reason),
                         FinishReason::Abort => Attempt::Lost(lost("it aborted the generation")),

@@ -114,6 +114,7 @@ mod tests {
             reason: FinishReason::Stop,
             usage: EngineUsage::default(),
             error: None,
+            rejected: false,
         }
     }
 

@@ -81,7 +81,12 @@ impl Sequence {
             cached: self.cached.unwrap_or(0) as u32,
             completion: self.sampled() as u32,
         };
-        self.outbox.finish(Finish { reason, usage, error });
+        self.outbox.finish(Finish {
+            reason,
+            usage,
+            error,
+            rejected: false,
+        });
         let mut tokens = self.tokens;
         tokens.truncate(self.cache.len());
         (self.session, tokens, self.cache)

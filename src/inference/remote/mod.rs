@@ -16,7 +16,7 @@ use crate::trajectory::PolicyVersion;
 
 pub(super) use http::{Remote, SHORT, ServerEvents};
 pub(super) use state::{Shared, State};
-pub(super) use stream::{Abort, News, Reading, Span, Wire};
+pub(super) use stream::{Abort, Fault, News, Reading, Span, Wire};
 
 /// Events in a generation's channel; a reader that does not keep up slows its own stream down.
 pub(super) const CAPACITY: usize = 64;

@@ -17,8 +17,29 @@ use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
 /// How a server writes one generation's events.
 pub(in crate::inference) trait Wire: Send {
-    /// Reads one event. The error says what contradicts itself; nothing is repaired.
-    fn news(&mut self, event: Value) -> Result<News, String>;
+    /// Reads one event. Nothing is repaired.
+    fn news(&mut self, event: Value) -> Result<News, Fault>;
+}
+
+/// Why an event cannot be used.
+#[derive(Debug)]
+pub(in crate::inference) enum Fault {
+    /// The server says that it failed. What came before stands.
+    Failed(String),
+    /// It contradicts itself, or what was asked: nothing of the answer is to be used.
+    Contradicts(String),
+}
+
+impl From<String> for Fault {
+    fn from(reason: String) -> Self {
+        Self::Contradicts(reason)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(reason: &str) -> Self {
+        Self::Contradicts(reason.to_owned())
+    }
 }
 
 /// What one event says, checked: as many log-probs as ids.
@@ -75,7 +96,10 @@ pub(in crate::inference) struct Reading {
 enum Broken {
     /// Nobody reads.
     Gone,
+    /// What came stands.
     Lost(String),
+    /// What came is not to be used.
+    Rejected(String),
 }
 
 impl Reading {
@@ -107,7 +131,11 @@ impl Reading {
             Ok(finish) => finish,
             Err(broken) => {
                 self.abort.send(&remote).await;
-                let Broken::Lost(reason) = broken else { return };
+                let (reason, rejected) = match broken {
+                    Broken::Gone => return,
+                    Broken::Lost(reason) => (reason, false),
+                    Broken::Rejected(reason) => (reason, true),
+                };
                 Finish {
                     reason: FinishReason::Error,
                     usage: EngineUsage {
@@ -116,6 +144,7 @@ impl Reading {
                         completion: self.given as u32,
                     },
                     error: Some(reason),
+                    rejected,
                 }
             }
         };
@@ -136,7 +165,10 @@ impl Reading {
                 Ok(Err(reason)) => return Err(Broken::Lost(reason)),
                 Ok(Ok(None)) => return self.end().await,
                 Ok(Ok(Some(event))) => {
-                    let news = self.wire.news(event).map_err(Broken::Lost)?;
+                    let news = self.wire.news(event).map_err(|fault| match fault {
+                        Fault::Failed(reason) => Broken::Lost(reason),
+                        Fault::Contradicts(reason) => Broken::Rejected(reason),
+                    })?;
                     self.take(news).await?;
                 }
             }
@@ -181,23 +213,23 @@ impl Reading {
         let usage = usage.ok_or_else(|| Broken::Lost("the stream ended without usage".to_owned()))?;
         let sampled = self.given + self.held.0.len();
         if usage.completion as usize != sampled || usage.prompt as usize != self.prompt {
-            return Err(Broken::Lost(format!(
+            return Err(Broken::Rejected(format!(
                 "usage says {} + {} tokens, {} were sent and {sampled} came",
                 usage.prompt, usage.completion, self.prompt
             )));
         }
         match self.last.versions.take() {
             Some(spans) => {
-                for (count, version) in self.counts(&spans, sampled).map_err(Broken::Lost)? {
+                for (count, version) in self.counts(&spans, sampled).map_err(Broken::Rejected)? {
                     self.give(count, version).await?;
                 }
             }
             None if self.held.0.is_empty() => {
                 let same = self.shared.state().publications == self.begun.publications;
                 if let Some(label) = self.last.label.take().filter(|_| same) {
-                    let version = self.begun.version_of(&label).map_err(Broken::Lost)?;
+                    let version = self.begun.version_of(&label).map_err(Broken::Rejected)?;
                     if version != self.begun.version {
-                        return Err(Broken::Lost(format!("the tokens are of weights {version}")));
+                        return Err(Broken::Rejected(format!("the tokens are of weights {version}")));
                     }
                 }
             }
@@ -211,6 +243,7 @@ impl Reading {
             reason,
             usage,
             error: None,
+            rejected: false,
         })
     }
 

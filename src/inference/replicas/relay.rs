@@ -114,6 +114,7 @@ pub(super) async fn relay(
                     completion: given,
                 },
                 error: Some("its stream ended without a finish".to_owned()),
+                rejected: false,
             },
         };
         if finish.reason == FinishReason::Error {

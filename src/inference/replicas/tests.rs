@@ -71,6 +71,7 @@ impl Engine for Breakable {
                     completion: breaks.unwrap_or(asked) as u32,
                 },
                 error: broke.then(|| "it broke".to_owned()),
+                rejected: false,
             };
             let _ = events.send(GenerationEvent::Finished(finish)).await;
         });

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{News, Span, Wire};
+use crate::inference::remote::{Fault, News, Span, Wire};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -79,12 +79,11 @@ pub(super) struct Generate {
 }
 
 impl Wire for Generate {
-    fn news(&mut self, event: Value) -> Result<News, String> {
+    fn news(&mut self, event: Value) -> Result<News, Fault> {
         let event: Event = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
         if let Some(error) = event.error {
-            return Err(error["message"]
-                .as_str()
-                .map_or_else(|| error.to_string(), str::to_owned));
+            let said = error["message"].as_str();
+            return Err(Fault::Failed(said.map_or_else(|| error.to_string(), str::to_owned)));
         }
         let meta = event.meta_info.ok_or("an event without `meta_info`")?;
         let total = meta.completion_tokens as usize;
@@ -103,7 +102,7 @@ impl Wire for Generate {
         };
         for (id, (logprob, named, _)) in ids.iter().zip(logprobs) {
             if *id != named {
-                return Err(format!("token {id} comes with the log-prob of {named}"));
+                return Err(format!("token {id} comes with the log-prob of {named}").into());
             }
             news.logprobs
                 .push(logprob.ok_or_else(|| format!("token {id} without a log-prob"))?);
@@ -134,16 +133,16 @@ impl Generate {
     }
 }
 
-fn finish(finished: Finished) -> Result<FinishReason, String> {
+fn finish(finished: Finished) -> Result<FinishReason, Fault> {
     match (finished.kind.as_str(), finished.status_code) {
         ("stop", _) => Ok(FinishReason::Stop),
         ("length", _) => Ok(FinishReason::Length),
         // An error of the server's ends as an abort with a status.
-        ("abort", Some(status)) if status >= 400 => Err(format!(
+        ("abort", Some(status)) if status >= 400 => Err(Fault::Failed(format!(
             "it ended with status {status}: {}",
             finished.message.unwrap_or_default()
-        )),
+        ))),
         ("abort", _) => Ok(FinishReason::Abort),
-        (other, _) => Err(format!("finish reason `{other}`")),
+        (other, _) => Err(format!("finish reason `{other}`").into()),
     }
 }

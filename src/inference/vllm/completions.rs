@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::tokens::{Usage, finish, said};
 use crate::inference::GenerateRequest;
-use crate::inference::remote::{News, Wire};
+use crate::inference::remote::{Fault, News, Wire};
 use crate::trajectory::TokenId;
 
 /// The route.
@@ -76,10 +76,10 @@ pub(super) struct Completions {
 }
 
 impl Wire for Completions {
-    fn news(&mut self, event: Value) -> Result<News, String> {
+    fn news(&mut self, event: Value) -> Result<News, Fault> {
         let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
         if let Some(error) = chunk.error {
-            return Err(said(&error));
+            return Err(Fault::Failed(said(&error)));
         }
         let mut news = News {
             usage: chunk.usage.map(Into::into),
@@ -95,19 +95,20 @@ impl Wire for Completions {
                     "the server saw another prompt: {} tokens for {}, different from token {at} on",
                     seen.len(),
                     self.prompt.len()
-                ));
+                )
+                .into());
             }
             self.confirmed = true;
         }
         news.ids = choice.token_ids.unwrap_or_default();
         if !news.ids.is_empty() && !self.confirmed {
-            return Err("the server does not say which prompt it saw (`prompt_token_ids`)".to_owned());
+            return Err("the server does not say which prompt it saw (`prompt_token_ids`)".into());
         }
         let logprobs = choice
             .logprobs
             .map_or_else(Vec::new, |logprobs| logprobs.token_logprobs);
         if logprobs.len() != news.ids.len() {
-            return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()));
+            return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()).into());
         }
         let present: Option<Vec<f32>> = logprobs.into_iter().collect();
         news.logprobs = present.ok_or("a token without a log-prob")?;

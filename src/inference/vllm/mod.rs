@@ -63,8 +63,9 @@ impl VllmEngine {
             .filter_map(|model| model["id"].as_str().map(str::to_owned))
             .collect();
         check_model(remote.base(), &served, options.model.as_deref())?;
+        // A server that does not name its weights can be sampled from, and not be given others.
         let label = weights_label(&remote).await?;
-        let shared = Arc::new(Shared::new(&label, options.version));
+        let shared = Arc::new(Shared::new(label.as_deref().unwrap_or("default"), options.version));
         let cancel = CancellationToken::new();
         tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
         Ok(Self {
@@ -92,7 +93,7 @@ impl VllmEngine {
             .await?;
         // What older weights have cached is not what these would have computed.
         self.remote.post("/reset_prefix_cache", &Value::Null, SHORT).await?;
-        let served = weights_label(&self.remote).await?;
+        let served = weights_label(&self.remote).await?.unwrap_or_default();
         if served == label {
             return Ok(());
         }
@@ -206,8 +207,10 @@ impl Engine for VllmEngine {
 
     async fn served(&self) -> Result<PolicyVersion, EngineError> {
         self.remote.get("/health").await?;
-        let label = weights_label(&self.remote).await?;
-        self.shared.state().version_of(&label).map_err(EngineError::Rejected)
+        match weights_label(&self.remote).await? {
+            Some(label) => self.shared.state().version_of(&label).map_err(EngineError::Rejected),
+            None => Ok(self.version()),
+        }
     }
 
     fn load(&self) -> EngineLoad {
@@ -219,11 +222,13 @@ impl Engine for VllmEngine {
     }
 }
 
-/// What the server calls its weights.
-async fn weights_label(remote: &Remote) -> Result<String, EngineError> {
-    let info = remote.get("/weight_info").await;
-    let info = info.map_err(|error| missing_dev_mode(error, "/weight_info"))?;
-    Ok(info["weight_version"].as_str().unwrap_or("default").to_owned())
+/// What the server calls its weights, where it names them.
+async fn weights_label(remote: &Remote) -> Result<Option<String>, EngineError> {
+    match remote.get("/weight_info").await {
+        Ok(info) => Ok(Some(info["weight_version"].as_str().unwrap_or("default").to_owned())),
+        Err(error) if Remote::answered(&error, 404) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn missing_dev_mode(error: EngineError, path: &str) -> EngineError {

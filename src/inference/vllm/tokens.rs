@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{News, Span, Wire};
+use crate::inference::remote::{Fault, News, Span, Wire};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -104,15 +104,15 @@ impl From<Usage> for EngineUsage {
 pub(super) struct Tokens;
 
 impl Wire for Tokens {
-    fn news(&mut self, event: Value) -> Result<News, String> {
+    fn news(&mut self, event: Value) -> Result<News, Fault> {
         news(event)
     }
 }
 
-fn news(event: Value) -> Result<News, String> {
+fn news(event: Value) -> Result<News, Fault> {
     let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
     if let Some(error) = chunk.error {
-        return Err(said(&error));
+        return Err(Fault::Failed(said(&error)));
     }
     let mut news = News {
         usage: chunk.usage.map(EngineUsage::from),
@@ -124,11 +124,11 @@ fn news(event: Value) -> Result<News, String> {
     news.ids = choice.token_ids.unwrap_or_default();
     let logprobs = choice.logprobs.map_or_else(Vec::new, |logprobs| logprobs.content);
     if logprobs.len() != news.ids.len() {
-        return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()));
+        return Err(format!("{} log-probs for {} tokens", logprobs.len(), news.ids.len()).into());
     }
     for (logprob, id) in logprobs.iter().zip(&news.ids) {
         if logprob.token_id.is_some_and(|named| named != *id) {
-            return Err(format!("token {id} comes with the log-prob of {:?}", logprob.token_id));
+            return Err(format!("token {id} comes with the log-prob of {:?}", logprob.token_id).into());
         }
     }
     news.logprobs = logprobs.into_iter().map(|logprob| logprob.logprob).collect();

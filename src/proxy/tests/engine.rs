@@ -26,6 +26,8 @@ pub(super) struct Answer {
     pub(super) hold_after: Option<usize>,
     /// Tokens that come before the engine loses the generation; the next scripted answer goes on from there.
     pub(super) lose_after: Option<usize>,
+    /// Whether its stream then just ends.
+    pub(super) vanish: bool,
 }
 
 impl From<&str> for Answer {
@@ -35,6 +37,7 @@ impl From<&str> for Answer {
             finish: FinishReason::Stop,
             hold_after: None,
             lose_after: None,
+            vanish: false,
         }
     }
 }
@@ -110,6 +113,10 @@ impl Engine for ScriptedEngine {
             let mut sampled = 0;
             for (at, &id) in ids.iter().enumerate() {
                 if answer.lose_after == Some(at) {
+                    if answer.vanish {
+                        now.fetch_sub(1, Ordering::SeqCst);
+                        return;
+                    }
                     reason = FinishReason::Error;
                     break;
                 }
@@ -149,6 +156,7 @@ impl Engine for ScriptedEngine {
                     reason,
                     usage,
                     error: None,
+                    rejected: false,
                 }))
                 .await;
         });

@@ -1,6 +1,6 @@
 //! A replica is lost in mid-stream, in every dialect and after every token: two servers, the first of which dies.
 
-use super::peer::{self, Script};
+use super::peer::{self, Fault, Script};
 use super::*;
 use crate::inference::{Engine, RemoteOptions, Replicas, VllmEngine};
 use crate::trajectory::PolicyVersion;
@@ -75,6 +75,11 @@ impl Dialect {
             };
             read.text += shown.as_str().unwrap_or_default();
             read.arguments += arguments.as_str().unwrap_or_default();
+            let usages = [&event["usage"], &event["message"]["usage"], &event["response"]["usage"]];
+            let prompts = usages
+                .iter()
+                .flat_map(|usage| [&usage["prompt_tokens"], &usage["input_tokens"]]);
+            read.prompt = prompts.filter_map(Value::as_u64).max().unwrap_or(0).max(read.prompt);
             read.sampled = sampled.as_u64().unwrap_or(read.sampled);
         }
         read
@@ -85,6 +90,7 @@ impl Dialect {
 struct Read {
     text: String,
     arguments: String,
+    prompt: u64,
     sampled: u64,
 }
 
@@ -96,10 +102,10 @@ fn version(update: usize) -> PolicyVersion {
 }
 
 /// Two servers, whose weights go by their numbers.
-async fn servers(script: &Arc<Script>, lost_at: Option<usize>) -> Arc<dyn Engine> {
+async fn servers(script: &Arc<Script>, fault: Fault) -> Arc<dyn Engine> {
     let mut engines = Vec::new();
     for number in 0..2 {
-        let endpoint = peer::start(script, number, lost_at.filter(|_| number == 0)).await;
+        let endpoint = peer::start(script, number, if number == 0 { fault } else { Fault::None }).await;
         let options = RemoteOptions {
             endpoint: endpoint.clone(),
             api_key: None,
@@ -118,7 +124,7 @@ async fn trial(dialect: Dialect, answer: &str, lost_at: Option<usize>) -> (Read,
     let prompt = quickstart();
     let stop = prompt.tokenizer().stop_ids();
     let script = Script::new([prompt.tokenizer().encode(answer).unwrap(), stop].concat());
-    let engine = servers(&script, lost_at).await;
+    let engine = servers(&script, lost_at.map_or(Fault::None, Fault::LostAt)).await;
     let harness = Harness::over(prompt, Vec::new(), |options| options.engine = engine).await;
     let ticket = harness.open();
     let (path, body) = dialect.request();
@@ -188,6 +194,11 @@ async fn the_client_reads_one_answer_and_each_token_is_recorded_once() {
                 expected.push((1, 200 - lost_at as u64, lost_at));
             }
             assert_eq!(asked, expected, "{case}");
+            // A continuation is drawn by other random numbers than what it continues.
+            let seeds = script.seeds.lock().unwrap().clone();
+            if let [first, second] = seeds[..] {
+                assert_eq!(first == second, lost_at == 0, "{case}");
+            }
         }
     }
 }
@@ -202,7 +213,7 @@ async fn with_no_replica_left_the_stream_still_ends() {
         ]
         .concat(),
     );
-    let endpoint = peer::start(&script, 0, Some(3)).await;
+    let endpoint = peer::start(&script, 0, Fault::LostAt(3)).await;
     let options = RemoteOptions {
         endpoint: endpoint.clone(),
         api_key: None,
@@ -225,4 +236,26 @@ async fn with_no_replica_left_the_stream_still_ends() {
         (capture.segments.len(), capture.ledger.aborted, capture.n_engine_errors),
         (0, 3, 1)
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_contradicts_itself_is_neither_continued_nor_trained() {
+    let prompt = quickstart();
+    let ids = prompt.tokenizer().encode("one two three four").unwrap();
+    let script = Script::new([ids, prompt.tokenizer().stop_ids()].concat());
+    let engine = servers(&script, Fault::Miscounts).await;
+    let harness = Harness::over(prompt, Vec::new(), |options| options.engine = engine).await;
+    let ticket = harness.open();
+    let (_, body) = Dialect::Chat.request();
+    let (events, _) = harness.stream(&ticket, &body).await;
+    let error = &events.last().unwrap()["error"];
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|said| said.contains("usage says")),
+        "{error}"
+    );
+    assert_eq!(script.asked.lock().unwrap().len(), 1);
+    let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+    assert_eq!((capture.segments.len(), capture.n_engine_errors), (0, 1));
 }

@@ -21,6 +21,7 @@ pub(super) struct Script {
     prompt: Mutex<Option<usize>>,
     /// Number of the server and `max_tokens` of each generation, and how much of the answer its prompt held.
     pub(super) asked: Mutex<Vec<(usize, u64, usize)>>,
+    pub(super) seeds: Mutex<Vec<u64>>,
 }
 
 impl Script {
@@ -29,6 +30,7 @@ impl Script {
             answer,
             prompt: Mutex::default(),
             asked: Mutex::default(),
+            seeds: Mutex::default(),
         })
     }
 }
@@ -36,9 +38,18 @@ impl Script {
 struct Server {
     number: usize,
     script: Arc<Script>,
-    /// It is lost once so much of the answer has been sampled.
-    lost_at: Option<usize>,
+    fault: Fault,
     lost: AtomicBool,
+}
+
+/// What is wrong with a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// It is lost once so much of the answer has been sampled.
+    LostAt(usize),
+    /// It counts a token too many.
+    Miscounts,
 }
 
 /// The log-prob that only this token of this server has.
@@ -47,11 +58,11 @@ pub(super) fn logprob(server: usize, at: usize) -> f32 {
 }
 
 /// Starts a server and tells its address.
-pub(super) async fn start(script: &Arc<Script>, number: usize, lost_at: Option<usize>) -> String {
+pub(super) async fn start(script: &Arc<Script>, number: usize, fault: Fault) -> String {
     let server = Arc::new(Server {
         number,
         script: Arc::clone(script),
-        lost_at,
+        fault,
         lost: AtomicBool::new(false),
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,6 +94,8 @@ fn generate(server: Arc<Server>, body: &Value) -> Response {
     let (script, number) = (Arc::clone(&server.script), server.number);
     let first = *script.prompt.lock().unwrap().get_or_insert(prompt.len());
     let done = prompt.len() - first;
+    let seed = body["sampling_params"]["seed"].as_u64().unwrap();
+    script.seeds.lock().unwrap().push(seed);
     script.asked.lock().unwrap().push((number, most, done));
     assert_eq!(
         prompt[first..],
@@ -90,10 +103,11 @@ fn generate(server: Arc<Server>, body: &Value) -> Response {
         "the prompt holds what was sampled"
     );
     let to = script.answer.len().min(done + most as usize);
+    let counted = to - done + usize::from(server.fault == Fault::Miscounts);
     let end = vec![
         json!({"choices": [{"token_ids": [], "logprobs": null, "finish_reason": "stop",
             "weight_versions": [{"version": "default", "start": 0, "end": to - done}]}]}),
-        json!({"choices": [], "usage": {"prompt_tokens": prompt.len(), "completion_tokens": to - done}}),
+        json!({"choices": [], "usage": {"prompt_tokens": prompt.len(), "completion_tokens": counted}}),
     ];
     let token = move |at: usize| {
         let id = script.answer[at];
@@ -103,7 +117,7 @@ fn generate(server: Arc<Server>, body: &Value) -> Response {
     let events = (done..to).map(token).chain(end).enumerate();
     let stream = futures_util::stream::unfold((events, server), move |(mut events, server)| async move {
         let (index, event) = events.next()?;
-        if server.lost_at.is_some_and(|at| at <= to && done + index == at) {
+        if server.fault == Fault::LostAt(done + index) && done + index <= to {
             // What was written before is on its way.
             tokio::time::sleep(Duration::from_millis(20)).await;
             server.lost.store(true, Ordering::SeqCst);

@@ -119,6 +119,7 @@ async fn a_lost_generation_is_continued_inside_the_same_stream() {
         },
         Answer {
             lose_after: Some(2),
+            vanish: true,
             ..part(4).as_str().into()
         },
         part(6).as_str().into(),
@@ -128,9 +129,15 @@ async fn a_lost_generation_is_continued_inside_the_same_stream() {
     let mut body = request(&opening());
     body["stream"] = true.into();
     body["max_tokens"] = 100.into();
+    body["stream_options"] = json!({"include_usage": true});
     let (events, _) = harness.stream(&ticket, &body).await;
     assert_eq!(joined(&events, "content"), whole);
     let prompts = harness.engine.prompts();
+    let usage = &events.last().unwrap()["usage"];
+    assert_eq!(
+        (&usage["prompt_tokens"], &usage["completion_tokens"]),
+        (&json!(prompts[0].len()), &json!(ids.len() + 1))
+    );
     assert_eq!(prompts[1], [&prompts[0][..], &ids[..4]].concat());
     assert_eq!(harness.engine.requests.lock().unwrap()[2].sampling.max_tokens, 100 - 6);
     let capture = harness.proxy.close_session(&ticket.key).await.unwrap();

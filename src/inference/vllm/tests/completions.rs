@@ -72,6 +72,7 @@ async fn completions_that_contradict_themselves_are_never_given_out() {
         peer.script(&script);
         let (deltas, finish) = drain(engine.generate(request("r")).await.unwrap()).await;
         assert_eq!(finish.reason, FinishReason::Error, "{why}");
+        assert_eq!(finish.rejected, why != "without usage", "{why}");
         let error = finish.error.unwrap();
         assert!(error.contains(why), "{why}: {error}");
         assert!(deltas.iter().all(|delta| delta.ids == [1]), "{why}");

@@ -136,6 +136,9 @@ async fn what_contradicts_itself_is_never_given_out() {
         let engine = connect(&peer).await;
         let (deltas, finish) = drain(engine.generate(request("r")).await.unwrap()).await;
         assert_eq!(finish.reason, FinishReason::Error, "{why}");
+        // What breaks off can be continued, what contradicts itself cannot.
+        let broke_off = ["without a finish reason", "engine died"].contains(&why);
+        assert_eq!(finish.rejected, !broke_off, "{why}");
         assert!(
             finish.error.as_deref().is_some_and(|error| error.contains(why)),
             "{why}: {:?}",
