@@ -64,6 +64,9 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
 
 fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
     let report = look_at_shards(dir).map_err(|error| Failure::usage(error.to_string()))?;
+    if report.files == 0 && report.faults.is_empty() {
+        return Err(Failure::nothing_selected(format!("{} holds no shard", dir.display())));
+    }
     for fault in &report.faults {
         printer.note(format_args!("error: {fault}"));
     }

@@ -84,6 +84,14 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
     let (scope, builder) = capture(run);
     let mut accounts = Accounts::default();
     for log in &logs {
+        // A trial that has its result has its rows, whatever its outcome; one that was cut off has neither.
+        let ended = log.with_file_name("result.json").is_file();
+        if ended && !known.contains_key(log) {
+            report.faults.push(format!(
+                "{}: the trial ended, and no row of it is in the shards",
+                log.display()
+            ));
+        }
         match accounts.add(log, known.get(log), scope, builder) {
             Ok(None) => {}
             Ok(Some(difference)) => report.faults.push(difference),

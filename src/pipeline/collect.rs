@@ -10,6 +10,7 @@ use super::blocking::blocking;
 use super::engines::First;
 use super::evaluation::{self, Evaluation};
 use super::generate::generate;
+use super::run::refuse_other_run;
 use super::sampled::{Durable, refuse_failed};
 use super::stack::{Stack, StackOptions};
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
@@ -18,6 +19,16 @@ use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::trajectory::Episode;
+
+/// Keys whose change makes it another rollout: its rows would not be what its run.toml says.
+const IDENTITY: [&str; 6] = [
+    "policy.model",
+    "run.seed",
+    "scaffold.name",
+    "rollout.temperature",
+    "rollout.top_p",
+    "rollout.top_k",
+];
 
 /// Trials to run.
 pub struct CollectJob {
@@ -65,6 +76,8 @@ pub struct CollectEnd {
     pub shards: Vec<PathBuf>,
     /// The scores, with `evaluate`.
     pub evaluation: Option<Evaluation>,
+    /// Trials that were there already.
+    pub kept: usize,
     /// All episodes.
     pub episodes: Vec<Episode>,
     /// Whether more trials than `max_failures` ended without a valid reward.
@@ -81,7 +94,9 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let config = &job.loaded.config;
     let dir = RunDir::create(&job.out)?;
     let _lock = dir.lock()?;
-    dir.write_config(&job.loaded.to_resolved_toml())?;
+    let resolved = job.loaded.to_resolved_toml();
+    refuse_other_run(&dir, &resolved, &IDENTITY)?;
+    dir.write_config(&resolved)?;
     let entries = entries(&job, &dir).await?;
     let mut durable = Durable::of_rollout(&dir).await?;
     let mut plans: Vec<TrialPlan> = entries
@@ -98,6 +113,7 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     known.extend(durable.rest());
     let planned = plans.len();
     let mut end = CollectEnd {
+        kept: known.len(),
         episodes: known,
         ..CollectEnd::default()
     };

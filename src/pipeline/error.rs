@@ -83,7 +83,7 @@ pub enum PipelineError {
         source: std::io::Error,
     },
     /// The run directory holds a run of another configuration.
-    #[error("{} holds a run with another `{key}` ({found}, now {expected}); give the run another name or pass --fresh", dir.display())]
+    #[error("{} holds a run with another `{key}` ({found}, now {expected}); give it another name (`rollout`: another -o), or pass --fresh to `train`", dir.display())]
     OtherRun {
         /// The run directory.
         dir: PathBuf,

@@ -173,9 +173,9 @@ impl Online {
             }
             metrics.set("timing_s/sync_weights", publishing.elapsed().as_secs_f64());
             run.step = step;
-            let due = config.eval.every > 0 && step.is_multiple_of(config.eval.every);
+            let due = config.eval.every > 0 && (step.is_multiple_of(config.eval.every) || step == steps);
             let mut score = None;
-            if due || step == steps {
+            if due {
                 if let Some(evaluation) = self.evaluate(job, run, step, &mut metrics).await? {
                     score = evaluation.headline();
                 } else if job.stop.is_cancelled() {

@@ -95,7 +95,7 @@ impl OpenRun {
         let dir = RunDir::create(&path)?;
         let lock = dir.lock()?;
         let mut state = dir.state()?;
-        refuse_other_run(&dir, &resolved)?;
+        refuse_other_run(&dir, &resolved, &IDENTITY)?;
         dir.write_config(&resolved)?;
         let checkpoints = CheckpointStore::open(dir.checkpoints(), config.checkpoint.keep as usize)?;
         let checkpoint = checkpoints.latest()?;
@@ -254,7 +254,7 @@ fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineEr
 }
 
 /// Refuses a directory whose run differs in what makes it that run.
-fn refuse_other_run(dir: &RunDir, resolved: &str) -> Result<(), PipelineError> {
+pub(super) fn refuse_other_run(dir: &RunDir, resolved: &str, keys: &[&'static str]) -> Result<(), PipelineError> {
     let Ok(before) = fs::read_to_string(dir.config()) else {
         return Ok(());
     };
@@ -267,7 +267,7 @@ fn refuse_other_run(dir: &RunDir, resolved: &str) -> Result<(), PipelineError> {
             .and_then(|section| section.get(name))
             .map_or_else(|| "unset".to_owned(), ToString::to_string)
     };
-    for key in IDENTITY {
+    for &key in keys {
         let (found, expected) = (value(&before, key), value(&now, key));
         if found != expected {
             return Err(PipelineError::OtherRun {

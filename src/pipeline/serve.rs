@@ -90,6 +90,7 @@ pub async fn serve_proxy(
             call_logs: call_logs.clone(),
             anonymous: job.anonymous,
             turn_cap: config.proxy.turn_cap,
+            seed: config.run.seed,
         }),
         ..front.options
     });
@@ -146,6 +147,8 @@ async fn flushed(shards: Option<Arc<Shards>>) -> Result<Vec<PathBuf>, PipelineEr
 fn first_session(config: &RunConfig, call_logs: Option<&Path>) -> SessionOptions {
     SessionOptions {
         task_id: "session".to_owned(),
+        // Its name is not known yet, and is another each time.
+        seed: uuid::Uuid::new_v4().as_u64_pair().0,
         turn_cap: config.proxy.turn_cap,
         call_log: call_logs.map(|folder| folder.join("session.jsonl")),
         ..SessionOptions::default()

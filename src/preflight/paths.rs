@@ -136,6 +136,12 @@ impl Paths {
     fn output(&self, context: Context<'_>, found: &mut Vec<Finding>) {
         let run = context.run;
         let dir = &run.config.run.dir;
+        let name = Path::new(&run.config.run.name);
+        if name.components().count() != 1 || name.file_name().is_none() {
+            let text = format!("run.name = \"{}\": it leads out of run.dir", name.display());
+            let fault = Finding::fatal(self.id(), text).at(run, "run.name");
+            found.push(fault.help("write the name of one folder"));
+        }
         let Some(existing) = dir
             .ancestors()
             .find(|folder| folder.exists() && !folder.as_os_str().is_empty())

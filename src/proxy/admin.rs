@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::dialect::{ErrorShape, fields, json_response};
 use super::error::ApiError;
@@ -35,6 +36,8 @@ pub struct Admin {
     pub anonymous: bool,
     /// Model calls of such a session at most.
     pub turn_cap: Option<u32>,
+    /// With a session's name, what makes its sampling repeatable.
+    pub seed: u64,
 }
 
 /// A session that was finished over HTTP.
@@ -53,11 +56,18 @@ pub struct FinishedSession {
 }
 
 impl Admin {
+    /// Every session samples on its own; a named one the same again where the server's seed is the same.
+    pub(super) fn seed_of(&self, key: &SessionKey) -> u64 {
+        let digest = Sha256::digest(format!("{}/{key}", self.seed));
+        u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
+    }
+
     /// Options of a session opened over HTTP.
     pub(super) fn session_options(&self, key: &SessionKey, task_id: &str, episode_index: u32) -> SessionOptions {
         SessionOptions {
             task_id: task_id.to_owned(),
             episode_index,
+            seed: self.seed_of(key),
             turn_cap: self.turn_cap,
             call_log: self
                 .call_logs

@@ -87,7 +87,7 @@ pub(super) fn of_agent_inside(end: &AgentEnd, capture: &SessionCapture) -> Resul
         _ => String::new(),
     };
     let failed = matches!(end, AgentEnd::Failed { .. });
-    if capture.audit.num_calls == 0 && !capture.context_overflow && *end != AgentEnd::Timeout {
+    if capture.audit.num_calls == 0 && !capture.context_overflow {
         return Err(Failure {
             outcome: Outcome::EnvSetupFailed,
             reason: format!("the agent ended without a model call{said}"),
@@ -170,5 +170,7 @@ mod tests {
         );
         let never = of_agent_inside(&AgentEnd::Completed, &SessionCapture::default()).unwrap_err();
         assert_eq!(never.reason, "the agent ended without a model call");
+        // It hung before it asked for anything: not the policy's doing either.
+        assert!(of_agent_inside(&AgentEnd::Timeout, &SessionCapture::default()).is_err());
     }
 }

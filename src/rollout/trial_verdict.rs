@@ -76,7 +76,7 @@ fn prevented(reason: &str) -> Verdict {
         duration: Duration::ZERO,
         flags: vec![HackFlag {
             kind: PREVENTED.to_owned(),
-            evidence: format!("{reason}; without the agent the tests report"),
+            evidence: format!("{reason}; in a sandbox that no agent touched they give a reward"),
         }],
     }
 }

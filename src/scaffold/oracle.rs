@@ -7,6 +7,8 @@ use crate::task::resolve_env;
 
 use super::{AgentEnd, AgentJob, AgentReport, Scaffold, ScaffoldError};
 
+/// Where the solution lies inside.
+const SOLUTION: &str = "/solution";
 const OUTPUT_LIMIT: usize = 256 * 1024;
 const DETAIL_CHARS: usize = 400;
 
@@ -53,7 +55,9 @@ async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
         std::env::var(name).ok()
     })
     .map_err(|error| setup(error.to_string()))?;
-    job.sandbox.upload(&solution, "/solution").await?;
+    // The sandbox's root is read-only: the folder has to be made first.
+    job.sandbox.reset_dir(SOLUTION).await?;
+    job.sandbox.upload(&solution, SOLUTION).await?;
     // Run as the file itself, so that its shebang counts; the bit may not have survived the way here.
     let mut request = ExecRequest::shell("chmod +x /solution/solve.sh && exec /solution/solve.sh");
     request.env = env;

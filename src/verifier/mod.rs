@@ -84,8 +84,9 @@ pub enum VerifierError {
         /// Of the tests.
         exit_code: i32,
     },
-    /// They were killed before they could write a reward: by themselves, the program under test, or the memory limit.
-    #[error("the tests were killed by signal {signal} before they wrote a reward")]
+    /// They were killed: by themselves, the program under test, or the memory limit. A reward that stands there then is
+    /// not theirs for certain.
+    #[error("the tests were killed by signal {signal} before they had ended")]
     Killed {
         /// That killed them.
         signal: i32,
@@ -181,7 +182,8 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
         return Err(VerifierError::Timeout(options.timeout));
     }
     let rewards = match read {
-        Err(VerifierError::Missing { .. }) if ran.exit_code > 128 => {
+        // Also where a reward stands there: whoever killed the tests may have written it.
+        Ok(_) | Err(VerifierError::Missing { .. }) if ran.exit_code > 128 => {
             return Err(VerifierError::Killed {
                 signal: ran.exit_code - 128,
             });

@@ -33,6 +33,14 @@ fn the_accounts_add_up_and_a_lost_call_is_named() {
     // The folder of shards leads to the same run.
     assert_eq!(diagnose(&out.join("rollouts")).1, accounts);
 
+    // What its rows were is not what they would be now.
+    let other = rollout.command(&["run.seed=7"]).output().unwrap();
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(2), "{said}");
+    assert!(said.contains("`run.seed`"), "{said}");
+    let again = String::from_utf8_lossy(&rollout.run(&[]).stderr).into_owned();
+    assert!(again.contains("1 of the 1 trials were there already"), "{again}");
+
     let log = rollout.trial("plain").join("calls.jsonl");
     let whole = std::fs::read_to_string(&log).unwrap();
     let without_last = whole.lines().rev().skip(1).collect::<Vec<_>>();
@@ -49,6 +57,28 @@ fn the_accounts_add_up_and_a_lost_call_is_named() {
         "{said}"
     );
     assert!(said.contains("1 calls were cut off"), "{said}");
+}
+
+#[test]
+fn rows_that_are_gone_are_missed() {
+    let rollout = Rollout::new("plain", "echo 0\n", "true");
+    rollout.run(&[]);
+    for entry in walk(&rollout.out().join("rollouts")) {
+        std::fs::remove_file(entry).unwrap();
+    }
+    let (code, _, said) = diagnose(&rollout.out());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no row of it is in the shards"), "{said}");
+    let empty = tempfile::tempdir().unwrap();
+    assert_eq!(diagnose(empty.path()).0, Some(4));
+}
+
+/// Files below a folder.
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, mut files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    files.extend(folders.iter().flat_map(|folder| walk(folder)));
+    files
 }
 
 #[test]

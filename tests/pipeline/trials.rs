@@ -34,7 +34,15 @@ impl Rollout {
         Self { folder }
     }
 
-    fn command(&self, set: &[&str]) -> Command {
+    /// Gives the task another solution.
+    fn solved_by(&self, script: &str) {
+        let path = self.folder.path().join("tasks.jsonl");
+        let mut task: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        task["solution"] = json!(format!("#!/bin/sh\n{script}\n"));
+        std::fs::write(path, format!("{task}\n")).unwrap();
+    }
+
+    pub(super) fn command(&self, set: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
         command.arg("rollout").arg(self.folder.path().join("run.toml"));
         command.arg("-o").arg(self.folder.path().join("out"));
@@ -221,4 +229,24 @@ fn nothing_of_a_sandbox_remains_after_two_interrupts_or_a_kill() {
         "what was removed is named"
     );
     assert_eq!(left(&marker, &task), (0, 0, 0), "after a kill and the next start");
+}
+
+#[test]
+fn the_oracle_solves_a_task_and_nothing_does_not() {
+    for (scaffold, reward) in [("oracle", 1.0), ("nop", 0.0)] {
+        let rollout = Rollout::new("plain", "cat answer 2>/dev/null || echo 0\n", "true");
+        rollout.solved_by("echo 1 > answer");
+        rollout.run(&[&format!("scaffold.name={scaffold}")]);
+        assert_eq!(rollout.read("plain", "result.json")["reward"], reward, "{scaffold}");
+    }
+}
+
+#[test]
+fn tests_that_are_killed_behind_a_planted_reward_give_none() {
+    let kill = "echo 1 >\\\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\\\"; kill -9 $PPID";
+    let rollout = Rollout::new("sabotaged", "echo 0\n", &format!("printf '%s\\n' \"{kill}\" > report"));
+    rollout.run(&[]);
+    let result = rollout.read("sabotaged", "result.json");
+    assert_eq!(result["reward"], 0.0, "{result}");
+    assert!(result.to_string().contains("verifier_prevented"), "{result}");
 }

@@ -20,6 +20,7 @@ struct TrialRow<'a> {
     outcome: &'a str,
     reward: Option<f32>,
     dropped: Option<&'a str>,
+    hack_flags: &'a [String],
     tokens: u64,
     turns: u32,
     seconds: f32,
@@ -170,6 +171,7 @@ fn print(printer: &Printer, args: &RolloutArgs, end: &CollectEnd) -> Result<(), 
             outcome: episode.outcome.name(),
             reward: episode.reward,
             dropped: episode.drop_reason.as_deref(),
+            hack_flags: &episode.hack_flags,
             tokens: episode.audit.sampled_tokens,
             turns: episode.audit.num_turns,
             seconds: episode.timings.total_s,
@@ -196,6 +198,25 @@ fn print(printer: &Printer, args: &RolloutArgs, end: &CollectEnd) -> Result<(), 
 }
 
 fn summary(printer: &Printer, end: &CollectEnd) {
+    if end.kept > 0 {
+        let (kept, all) = (end.kept, end.summary.trials);
+        printer.note(format_args!(
+            "{kept} of the {all} trials were there already and were not run again"
+        ));
+    }
+    if end.interrupted {
+        printer.note(format_args!("interrupted; the same command goes on"));
+    }
+    let flagged = end
+        .episodes
+        .iter()
+        .filter(|episode| !episode.hack_flags.is_empty())
+        .count();
+    if flagged > 0 {
+        printer.note(format_args!(
+            "warning: {flagged} trials show signs of tampering with their tests; see hack_flags"
+        ));
+    }
     let rows = end.summary.outcomes.iter().map(|row| {
         vec![
             row.outcome.clone(),

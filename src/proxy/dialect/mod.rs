@@ -102,7 +102,7 @@ pub(super) fn json_response(status: StatusCode, body: &impl serde::Serialize) ->
 
 /// Names an answer: the session's key is its secret, eight digits of it name the call well enough.
 pub(super) fn answer_id(prefix: &str, session: &SessionKey, call: u32) -> String {
-    format!("{prefix}{}-{call}", session.0.get(..8).unwrap_or_default())
+    format!("{prefix}{}-{call}", session.0.get(..8).unwrap_or(&session.0))
 }
 
 /// What stands for a signature or for encrypted thinking. Clients send it back and look no closer; the

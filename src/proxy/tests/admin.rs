@@ -19,6 +19,7 @@ async fn served(answers: &[&str], anonymous: bool, logs: &std::path::Path) -> (H
         call_logs: Some(logs.to_owned()),
         anonymous,
         turn_cap: None,
+        seed: 42,
     };
     let answers = answers.iter().map(|&text| text.into()).collect();
     let harness = Harness::with(answers, |options| options.admin = Some(admin)).await;
