@@ -11,6 +11,9 @@ const CHECKPOINT_FACTOR: u64 = 3;
 /// Checkpoints that must fit beside each other.
 const CHECKPOINTS: u64 = 2;
 
+/// Folders of weights that engines in other processes load, beside those.
+const PUBLISHED: u64 = 3;
+
 impl Check for Paths {
     fn id(&self) -> &'static str {
         "paths"
@@ -171,14 +174,19 @@ impl Paths {
             .filter_map(|path| path.metadata().ok())
             .map(|m| m.len())
             .sum();
-        let needed = size * CHECKPOINT_FACTOR * CHECKPOINTS;
+        let mut needed = size * CHECKPOINT_FACTOR * CHECKPOINTS;
+        let mut what = "two checkpoints take";
+        if run.config.engine.kind.is_remote() && context.purpose.samples() {
+            needed += size * PUBLISHED;
+            what = "two checkpoints and the weights for the engines take";
+        }
         if context.purpose.trains()
             && let Ok(disk) = nix::sys::statvfs::statvfs(existing)
             && let free = disk.blocks_available() * disk.fragment_size()
             && free < needed
         {
             let text = format!(
-                "{} free in {}, two checkpoints take about {}",
+                "{} free in {}, {what} about {}",
                 rounded(free),
                 existing.display(),
                 rounded(needed)

@@ -4,11 +4,11 @@
 mod accounts;
 mod bad_input;
 mod kills;
+mod remote_engines;
 mod resume;
+mod servers;
 mod trials;
 mod unprivileged;
-mod vllm;
-mod vllm_peer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

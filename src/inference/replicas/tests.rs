@@ -291,3 +291,13 @@ async fn aborts_reach_the_replica_that_works_on_the_request() {
     drop(generation);
     eventually("it is forgotten", || lock(&replicas.0.running).len() == 1).await;
 }
+
+#[tokio::test]
+async fn aborts_follow_a_request_that_began_again() {
+    let (engines, replicas) = pair();
+    lock(&engines[0].breaks).push_back(0);
+    let mut generation = replicas.generate(request("a", 100)).await.unwrap();
+    generation.events.recv().await.unwrap();
+    replicas.abort("a-100").await;
+    assert_eq!(*lock(&engines[1].aborted), ["a-100"]);
+}

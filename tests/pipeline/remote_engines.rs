@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use super::vllm_peer::{Fault, Peer};
+use super::servers::{Fault, Peer};
 use super::{consumed, lego, lines, quickstart, succeeded};
 
 /// Some of what the policy writes loops for ever.
@@ -49,11 +49,7 @@ fn a_run_trains_on_servers_of_which_one_dies() {
     // Two updates a step, published at its end.
     let weights = |name: &str| run.join("weights").join(name);
     let (loaded, label) = peers[0].loaded();
-    let updates: Vec<u64> = metrics
-        .iter()
-        .filter_map(|step| step["training/global_step"].as_u64())
-        .collect();
-    assert_eq!(loaded.first(), Some(&weights("v0_0")), "{updates:?}");
+    assert_eq!(loaded.first(), Some(&weights("v0_0")));
     assert_eq!(loaded.len(), 4, "at the start and after each step: {loaded:?}");
     let newest = format!("v{}", label.replace('.', "_"));
     assert_eq!(loaded.last(), Some(&weights(&newest)));
@@ -68,6 +64,24 @@ fn a_run_trains_on_servers_of_which_one_dies() {
     // It was taken out, and its sessions moved.
     assert_eq!(peers[1].generations(), 9);
     assert!(peers[0].generations() > 9 && peers[2].generations() > 9);
+}
+
+#[test]
+fn a_run_trains_on_servers_of_the_other_kind() {
+    let runs = tempfile::tempdir().unwrap();
+    let peer = Peer::start(&policy(), Fault::None);
+    let toml = quickstart();
+    let arguments = ["train", toml.to_str().unwrap(), "--steps", "2"];
+    let set = ["engine.kind=sglang", "train.bypass_old_logprob=false"];
+    succeeded(&on(&[&peer.url], &arguments, runs.path(), &set));
+    let run = runs.path().join("quickstart");
+    assert_eq!(consumed(&run).len(), 16);
+    for step in &lines(&run.join("metrics.jsonl")) {
+        let pearson = step["training/rollout_actor_probs_pearson_corr"].as_f64().unwrap();
+        assert!(pearson >= 0.9999, "{step}");
+        assert_eq!(step["rollout/delivered_fraction/min"], 1.0, "a sampled token was lost");
+    }
+    assert_eq!(peer.loaded().0.len(), 3, "at the start and after each step");
 }
 
 #[test]
