@@ -117,7 +117,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     let forbids = Peer::start(&policy(), Fault::Forbids);
     let raw = Peer::start(&policy(), Fault::Raw);
     for (url, set, says) in [
-        ("http://127.0.0.1:1", "run.name=a", "http://127.0.0.1:1/"),
+        ("http://127.0.0.1:1", "run.name=a", "change `engine.endpoints`"),
         (forbids.url.as_str(), "run.name=b", "--enable-scale-out"),
         (
             raw.url.as_str(),
@@ -134,7 +134,8 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
         // The first server of several is well.
         let several = [good.url.as_str(), url];
         let servers = if url == good.url { &several[1..] } else { &several[..] };
-        let output = on(servers, &train, runs.path(), &[set]);
+        // It prepares no tasks, and checks the same.
+        let output = on(servers, &["serve-proxy", toml.to_str().unwrap()], runs.path(), &[set]);
         let said = said(&output);
         assert_eq!(output.status.code(), Some(3), "{says}: {said}");
         assert!(said.contains(says), "{says}: {said}");
@@ -142,7 +143,7 @@ fn a_server_that_cannot_be_used_is_named_with_what_to_do() {
     let output = on(&[], &train, runs.path(), &[]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("engine.endpoints"), "{}", said(&output));
-    let proxy = ["serve-proxy", toml.to_str().unwrap()];
-    let output = on(&["http://127.0.0.1:1"], &proxy, runs.path(), &[]);
+    let output = on(&["http://127.0.0.1:1"], &train, runs.path(), &[]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("http://127.0.0.1:1/"), "{}", said(&output));
 }

@@ -1,5 +1,6 @@
 //! What a failure of the pipeline tells the shell, and what to do about it.
 
+use lego::inference::EngineError;
 use lego::pipeline::PipelineError;
 use lego::run_dir::RunDirError;
 use lego::shard::ShardError;
@@ -13,6 +14,9 @@ impl From<PipelineError> for Failure {
         let failure = match &error {
             PipelineError::Nothing(_) => Self::nothing_selected(text),
             PipelineError::AllFailed { outcome, .. } => return Self::unavailable(text).hint(mend(*outcome)),
+            PipelineError::Engine(EngineError::Unavailable { .. }) => {
+                return Self::unavailable(text).hint("start the server, or change `engine.endpoints`");
+            }
             error if error.is_unavailable() => Self::unavailable(text),
             PipelineError::RunDir(RunDirError::Locked { .. }) => {
                 return Self::usage(text).hint("wait for it to end, or give this run another `run.name`");
