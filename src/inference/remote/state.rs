@@ -12,7 +12,10 @@ use crate::trajectory::PolicyVersion;
 #[derive(Debug)]
 pub(in crate::inference) struct Shared {
     state: Mutex<State>,
-    pub(in crate::inference) paused: AtomicBool,
+    /// No token may come, and no reader may lose patience.
+    paused: AtomicBool,
+    /// Paused at a caller's wish, who goes on: a publication does not.
+    held: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +53,7 @@ impl Shared {
                 load: EngineLoad::default(),
             }),
             paused: AtomicBool::new(false),
+            held: AtomicBool::new(false),
         }
     }
 
@@ -57,7 +61,36 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One publication: pauses unless the server is paused already, reloads, and goes on whatever came of it.
+    pub(in crate::inference) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Pauses until `go_on`. What fails is undone.
+    pub(in crate::inference) async fn hold(
+        &self,
+        pause: impl Future<Output = Result<(), EngineError>> + Send,
+        resume: impl Future<Output = Result<(), EngineError>> + Send,
+    ) -> Result<(), EngineError> {
+        if let Err(error) = self.pause(pause).await {
+            self.undo(resume).await;
+            return Err(error);
+        }
+        self.held.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends `hold`.
+    pub(in crate::inference) async fn go_on(
+        &self,
+        resume: impl Future<Output = Result<(), EngineError>> + Send,
+    ) -> Result<(), EngineError> {
+        resume.await?;
+        self.held.store(false, Ordering::Relaxed);
+        self.paused.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One publication: pauses unless the server is held already, reloads, and goes on whatever came of it.
     pub(in crate::inference) async fn publication(
         &self,
         version: PolicyVersion,
@@ -66,10 +99,11 @@ impl Shared {
         reload: impl Future<Output = Result<(), EngineError>> + Send,
         resume: impl Future<Output = Result<(), EngineError>> + Send,
     ) -> Result<(), EngineError> {
-        let was_paused = self.paused.load(Ordering::Relaxed);
+        let held = self.held.load(Ordering::Relaxed);
         self.state().publications += 1;
-        if !was_paused {
-            pause.await?;
+        if !held && let Err(error) = self.pause(pause).await {
+            self.undo(resume).await;
+            return Err(error);
         }
         let reloaded = reload.await;
         if reloaded.is_ok() {
@@ -78,11 +112,27 @@ impl Shared {
             // A server that calls its weights so again has lost those that were published: it was started anew.
             state.first_label = None;
         }
-        let resumed = if was_paused { Ok(()) } else { resume.await };
+        let resumed = if held { Ok(()) } else { resume.await };
+        // A server that could not go on is no longer waited for: its readers may lose patience.
+        self.paused.store(held, Ordering::Relaxed);
         reloaded.map_err(|error| EngineError::Weights {
             path: weights.display().to_string(),
             reason: error.to_string(),
         })?;
         resumed
+    }
+
+    /// The flag goes first, since no token may come from the request on.
+    async fn pause(&self, pause: impl Future<Output = Result<(), EngineError>> + Send) -> Result<(), EngineError> {
+        self.paused.store(true, Ordering::Relaxed);
+        pause.await
+    }
+
+    /// Behind a pause that failed: it may have paused nevertheless.
+    async fn undo(&self, resume: impl Future<Output = Result<(), EngineError>> + Send) {
+        if let Err(error) = resume.await {
+            tracing::warn!(%error, "the engine could neither pause nor go on");
+        }
+        self.paused.store(false, Ordering::Relaxed);
     }
 }

@@ -4,7 +4,6 @@
 //! mid-generation there is no doubt and tokens go out at once; from then on they are held until it is said.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -160,7 +159,7 @@ impl Reading {
                 next = tokio::time::timeout(patience, server.next()) => next,
             };
             match next {
-                Err(_) if self.shared.paused.load(Ordering::Relaxed) => {}
+                Err(_) if self.shared.is_paused() => {}
                 Err(_) => return Err(Broken::Lost(format!("no token within {patience:?}"))),
                 Ok(Err(reason)) => return Err(Broken::Lost(reason)),
                 Ok(Ok(None)) => return self.end().await,

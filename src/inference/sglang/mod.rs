@@ -8,7 +8,6 @@ mod wire;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -77,17 +76,16 @@ impl SglangEngine {
     }
 
     /// With `retract` running generations are computed anew under the new weights, so that no cache of older ones stays.
-    async fn stop(&self, mode: &str) -> Result<(), EngineError> {
-        self.shared.paused.store(true, Ordering::Relaxed);
-        let paused = self
-            .remote
-            .post("/pause_generation", &json!({ "mode": mode }), RELOAD)
-            .await;
-        if let Err(error) = paused {
-            self.resume().await?;
-            return Err(error);
-        }
-        Ok(())
+    async fn send_pause(&self, mode: &str) -> Result<(), EngineError> {
+        let body = json!({ "mode": mode });
+        self.remote.post("/pause_generation", &body, RELOAD).await.map(drop)
+    }
+
+    async fn send_resume(&self) -> Result<(), EngineError> {
+        self.remote
+            .post("/continue_generation", &json!({}), SHORT)
+            .await
+            .map(drop)
     }
 
     async fn reload(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
@@ -141,24 +139,25 @@ impl Engine for SglangEngine {
 
     /// It cannot wait for running generations: `PauseMode::Wait` keeps them.
     async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
-        self.stop(match mode {
+        let mode = match mode {
             PauseMode::Keep | PauseMode::Wait => "in_place",
             PauseMode::Abort => "abort",
-        })
-        .await
+        };
+        self.shared.hold(self.send_pause(mode), self.send_resume()).await
     }
 
-    /// The folder must be readable where the server runs. Running generations stand still and go on.
+    /// The folder must be readable where the server runs. Running generations are retracted and go on with their keys and
+    /// values computed anew, so that no cache of older weights stays.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
-        let (pause, reload) = (self.stop("retract"), self.reload(version, weights));
-        let publication = self.shared.publication(version, weights, pause, reload, self.resume());
+        let (pause, reload) = (self.send_pause("retract"), self.reload(version, weights));
+        let publication = self
+            .shared
+            .publication(version, weights, pause, reload, self.send_resume());
         publication.await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
-        self.remote.post("/continue_generation", &json!({}), SHORT).await?;
-        self.shared.paused.store(false, Ordering::Relaxed);
-        Ok(())
+        self.shared.go_on(self.send_resume()).await
     }
 
     fn version(&self) -> PolicyVersion {

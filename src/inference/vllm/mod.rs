@@ -84,6 +84,21 @@ impl VllmEngine {
         self.window
     }
 
+    async fn send_pause(&self, mode: PauseMode) -> Result<(), EngineError> {
+        let mode = match mode {
+            PauseMode::Keep => "keep",
+            PauseMode::Wait => "wait",
+            PauseMode::Abort => "abort",
+        };
+        let path = format!("/pause?mode={mode}&clear_cache=false");
+        let paused = self.remote.post(&path, &Value::Null, RELOAD).await;
+        paused.map(drop).map_err(|error| missing_dev_mode(error, "/pause"))
+    }
+
+    async fn send_resume(&self) -> Result<(), EngineError> {
+        self.remote.post("/resume", &Value::Null, SHORT).await.map(drop)
+    }
+
     async fn reload(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let label = version.to_string();
         let reload = json!({"method": "reload_weights", "kwargs": {"weights_path": weights}});
@@ -172,33 +187,20 @@ impl Engine for VllmEngine {
     }
 
     async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
-        let mode = match mode {
-            PauseMode::Keep => "keep",
-            PauseMode::Wait => "wait",
-            PauseMode::Abort => "abort",
-        };
-        // Before the call, since no token may come from then on and no reader may lose patience.
-        self.shared.paused.store(true, Ordering::Relaxed);
-        let path = format!("/pause?mode={mode}&clear_cache=false");
-        let paused = self.remote.post(&path, &Value::Null, RELOAD).await;
-        if let Err(error) = paused {
-            self.resume().await?;
-            return Err(missing_dev_mode(error, "/pause"));
-        }
-        Ok(())
+        self.shared.hold(self.send_pause(mode), self.send_resume()).await
     }
 
     /// The folder must be readable where the server runs. Running generations stand still and go on.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
-        let (pause, reload) = (self.pause(PauseMode::Keep), self.reload(version, weights));
-        let publication = self.shared.publication(version, weights, pause, reload, self.resume());
+        let (pause, reload) = (self.send_pause(PauseMode::Keep), self.reload(version, weights));
+        let publication = self
+            .shared
+            .publication(version, weights, pause, reload, self.send_resume());
         publication.await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
-        self.remote.post("/resume", &Value::Null, SHORT).await?;
-        self.shared.paused.store(false, Ordering::Relaxed);
-        Ok(())
+        self.shared.go_on(self.send_resume()).await
     }
 
     fn version(&self) -> PolicyVersion {

@@ -293,6 +293,25 @@ async fn a_server_that_forgot_what_was_published_says_so() {
 }
 
 #[tokio::test]
+async fn a_server_that_could_not_go_on_is_paused_and_resumed_again() {
+    for failing in ["/resume", "/pause?mode=keep&clear_cache=false"] {
+        let peer = Peer::start().await;
+        let engine = connect(&peer).await;
+        peer.fail(failing);
+        engine.publish(version(1), Path::new("/weights")).await.unwrap_err();
+        assert_eq!(peer.paths_of_control().last().unwrap(), "/resume", "{failing}");
+        peer.fail("nothing");
+        engine.publish(version(1), Path::new("/weights")).await.unwrap();
+        let pauses = peer
+            .paths_of_control()
+            .iter()
+            .filter(|path| path.starts_with("/pause"))
+            .count();
+        assert_eq!((pauses, peer.sent("/resume").len()), (2, 2), "{failing}");
+    }
+}
+
+#[tokio::test]
 async fn a_label_that_an_earlier_run_left_is_not_mistaken_for_ours() {
     let peer = Peer::start().await;
     peer.call_weights("0.3");
