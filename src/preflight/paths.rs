@@ -1,5 +1,7 @@
 //! `paths`: what the run reads exists, and there is room for what it writes.
 
+use std::path::Path;
+
 use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
 

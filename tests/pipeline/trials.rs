@@ -243,8 +243,8 @@ fn the_oracle_solves_a_task_and_nothing_does_not() {
 
 #[test]
 fn tests_that_are_killed_behind_a_planted_reward_give_none() {
-    let kill = "echo 1 >\\\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\\\"; kill -9 $PPID";
-    let rollout = Rollout::new("sabotaged", "echo 0\n", &format!("printf '%s\\n' \"{kill}\" > report"));
+    let report = "echo 1 >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"; kill -9 $PPID";
+    let rollout = Rollout::new("sabotaged", "echo 0\n", &format!("cat > report <<'E'\n{report}\nE"));
     rollout.run(&[]);
     let result = rollout.read("sabotaged", "result.json");
     assert_eq!(result["reward"], 0.0, "{result}");

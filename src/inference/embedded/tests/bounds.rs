@@ -149,12 +149,17 @@ async fn a_stalled_reader_stalls_nobody_and_loses_nothing() {
 #[tokio::test]
 async fn a_reader_that_leaves_aborts_its_generation() {
     let engine = start(&EmbeddedOptions::default());
-    let mut generation = engine.generate(request("s/0", &prompt(1, 10), 500)).await.unwrap();
-    next(&mut generation).await.unwrap();
-    drop(generation);
-    until("aborted", || engine.load().running == 0).await;
-    let sampled = engine.load().sampled_tokens;
-    assert!(sampled < 500, "{sampled}");
+    // A busy machine may let one run to its end before it sees the reader gone, but not ten.
+    for attempt in 1..=10 {
+        let mut generation = engine.generate(request("s/0", &prompt(1, 10), 500)).await.unwrap();
+        next(&mut generation).await.unwrap();
+        drop(generation);
+        until("aborted", || engine.load().running == 0).await;
+        if engine.load().sampled_tokens < attempt * 500 {
+            break;
+        }
+        assert!(attempt < 10, "every generation ran to its end");
+    }
     assert!(
         ask(&engine, request("s/1", &prompt(1, 10), 1))
             .await
