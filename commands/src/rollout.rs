@@ -78,6 +78,9 @@ pub(crate) enum Print {
 
 #[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure> {
+    if args.reap {
+        return wiring::reap(printer);
+    }
     if args.purge_infra {
         return Err(Failure::not_built("lego rollout --purge-infra"));
     }
@@ -100,9 +103,6 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
             .map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
     ];
     let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
-    if args.reap {
-        return wiring::reap(printer, &loaded);
-    }
     if preflight::refuses(
         printer,
         &loaded,

@@ -11,7 +11,8 @@ use super::HumanDuration;
 pub struct ProxySection {
     /// Address to listen on; port 0 picks a free one.
     pub listen: String,
-    /// How long a generation runs on after its client dropped, waiting for the same request again.
+    /// How long a generation runs on after its client dropped, waiting for the same request again; and how long the
+    /// byte-identical request of a session is given the same answer, so that no retry trains twice.
     pub retry_grace: HumanDuration,
     /// Model calls of a session at most, whatever the scaffold allows.
     #[schemars(range(min = 1))]

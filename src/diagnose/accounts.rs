@@ -101,8 +101,8 @@ impl Accounts {
     }
 }
 
-/// Call logs of the training trials below a run's folder of trials, in order; validation has shards of its own.
-pub(super) fn call_logs(trials: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// Call logs of the trials below a run's folder of trials, in order, of the steps that are `wanted` by their folder's name.
+pub(super) fn call_logs(trials: &Path, wanted: impl Fn(&str) -> bool) -> std::io::Result<Vec<PathBuf>> {
     let mut logs = Vec::new();
     let folders = |path: &Path| -> std::io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
@@ -116,7 +116,7 @@ pub(super) fn call_logs(trials: &Path) -> std::io::Result<Vec<PathBuf>> {
         return Ok(logs);
     }
     for step in folders(trials)?.into_iter().filter(|path| path.is_dir()) {
-        if step.to_string_lossy().ends_with("_eval") {
+        if !wanted(&step.to_string_lossy()) {
             continue;
         }
         let trials = folders(&step)?;

@@ -9,6 +9,9 @@ use crate::run_dir::RunDir;
 use crate::shard::{Row, ShardError, ShardReader, group_episodes};
 use crate::trajectory::Segment;
 
+/// Ends the names of folders with trials of a validation.
+const VALIDATION: &str = "_eval";
+
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardsReport {
@@ -59,9 +62,14 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
         if episode.drop_reason.is_none() {
             report.trained += tokens as u64;
         }
-        let folder = run
-            .as_ref()
-            .map(|run| run.trial(u64::try_from(episode.step).unwrap_or_default(), &episode.trial_name));
+        let folder = run.as_ref().map(|run| {
+            let trial = run.trial(u64::try_from(episode.step).unwrap_or_default(), &episode.trial_name);
+            if episode.group_id.is_validation() {
+                with_suffix(&trial, VALIDATION)
+            } else {
+                trial
+            }
+        });
         known.insert(
             folder.unwrap_or_default().join("calls.jsonl"),
             Rows {
@@ -77,7 +85,9 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
 }
 
 fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsReport) -> Result<(), ShardError> {
-    let logs = call_logs(&run.trials())?;
+    // A training run's validation has shards of its own, in another folder.
+    let validation = known.keys().any(|log| is_of_validation(log));
+    let logs = call_logs(&run.trials(), |step| validation || !step.ends_with(VALIDATION))?;
     if logs.is_empty() {
         return Ok(());
     }
@@ -100,6 +110,19 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
     }
     report.accounts = Some(accounts);
     Ok(())
+}
+
+/// The same trial below the folder of its step's validation.
+fn with_suffix(trial: &Path, suffix: &str) -> PathBuf {
+    let step = trial.parent().unwrap_or(trial);
+    let mut name = step.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    step.with_file_name(name).join(trial.file_name().unwrap_or_default())
+}
+
+fn is_of_validation(log: &Path) -> bool {
+    let step = log.ancestors().nth(2).and_then(Path::file_name);
+    step.is_some_and(|name| name.to_string_lossy().ends_with(VALIDATION))
 }
 
 /// The run that a folder is, or whose rollouts it holds.

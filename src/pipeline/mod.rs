@@ -22,6 +22,7 @@ mod remote_engines;
 mod run;
 mod sampled;
 mod serve;
+mod settings;
 mod stack;
 mod tasks;
 mod updating;

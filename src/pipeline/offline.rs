@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::blocking::blocking;
 use super::meter;
 use super::run::{OpenRun, RunEnd, tokenizer_dir};
-use super::updating::{settle, updater};
+use super::updating::{settle, tell_of_skip, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::Loaded;
 use crate::metrics::StepMetrics;
@@ -58,6 +58,13 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         return Err(PipelineError::Nothing(format!(
             "no episode in {}",
             job.shards.join(", ")
+        )));
+    }
+    if let Some(episode) = episodes.iter().find(|episode| episode.group_id.is_validation()) {
+        return Err(PipelineError::Config(format!(
+            "the shards hold episodes of a validation, such as `{}`: what scores the policy never trains it; leave out what \
+             `lego rollout --eval` wrote",
+            episode.episode_id
         )));
     }
     let updater = Arc::new(updater(config, None)?);
@@ -120,6 +127,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
             settle(run, step, &report, &[])?;
         }
         meter::update(&mut metrics, &report);
+        tell_of_skip(step, &report, &job.observer);
         metrics.set("timing_s/step", began.elapsed().as_secs_f64());
         run.step = step;
         run.log.append(&metrics)?;

@@ -15,7 +15,7 @@ use super::meter;
 use super::run::{OpenRun, RunEnd};
 use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
 use super::stack::{Stack, StackOptions};
-use super::updating::{settle, updater};
+use super::updating::{settle, tell_of_skip, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
@@ -158,11 +158,7 @@ impl Online {
             settle(run, step, &report, &replaced)?;
             run.cursor = sampled.cursor;
             meter::update(&mut metrics, &report);
-            if let Some(skip) = &report.skipped {
-                (job.observer)(PipelineEvent::Warning(format!(
-                    "step {step} took no optimizer step: {skip}"
-                )));
-            }
+            tell_of_skip(step, &report, &job.observer);
             (job.observer)(PipelineEvent::Phase {
                 step,
                 phase: Phase::Publish,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use lego_policy::{AdamW, Device, Trainer, Weights};
 
 use super::blocking::blocking;
+use super::settings::{changed_settings, refuse_other_run};
 use super::validations::validations;
 use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
 use crate::buffer::Ledger;
@@ -96,6 +97,11 @@ impl OpenRun {
         let lock = dir.lock()?;
         let mut state = dir.state()?;
         refuse_other_run(&dir, &resolved, &IDENTITY)?;
+        if let Some(changed) = changed_settings(&dir, &resolved) {
+            observer(PipelineEvent::Warning(format!(
+                "going on with other settings than before: {changed}"
+            )));
+        }
         dir.write_config(&resolved)?;
         let checkpoints = CheckpointStore::open(dir.checkpoints(), config.checkpoint.keep as usize)?;
         let checkpoint = checkpoints.latest()?;
@@ -250,33 +256,5 @@ fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineEr
         "the earlier run is now {}",
         aside.display()
     )));
-    Ok(())
-}
-
-/// Refuses a directory whose run differs in what makes it that run.
-pub(super) fn refuse_other_run(dir: &RunDir, resolved: &str, keys: &[&'static str]) -> Result<(), PipelineError> {
-    let Ok(before) = fs::read_to_string(dir.config()) else {
-        return Ok(());
-    };
-    let parse = |text: &str| text.parse::<toml::Table>().unwrap_or_default();
-    let (before, now) = (parse(&before), parse(resolved));
-    let value = |table: &toml::Table, key: &str| {
-        let (section, name) = key.split_once('.').unwrap_or((key, ""));
-        table
-            .get(section)
-            .and_then(|section| section.get(name))
-            .map_or_else(|| "unset".to_owned(), ToString::to_string)
-    };
-    for &key in keys {
-        let (found, expected) = (value(&before, key), value(&now, key));
-        if found != expected {
-            return Err(PipelineError::OtherRun {
-                dir: dir.path().to_owned(),
-                key,
-                expected,
-                found,
-            });
-        }
-    }
     Ok(())
 }

@@ -15,7 +15,6 @@ use crate::config::{RunConfig, UnparsedToolCall};
 use crate::proxy::{
     Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionOptions, SessionTicket, replay,
 };
-use crate::rollout::episode_id;
 use crate::shard::{ShardMeta, ShardWriter, WriterOptions};
 use crate::trajectory::{Episode, GroupId, Outcome, SamplingParams, Timings, TrialId};
 
@@ -122,6 +121,10 @@ pub async fn serve_proxy(
         }
     }
     proxy.drain(DRAIN).await;
+    let unfinished = proxy.open_sessions();
+    if shards.is_some() && unfinished > 0 {
+        tracing::warn!("{unfinished} sessions were never finished: no shard holds them, only their call logs do");
+    }
     ended.cancel();
     server
         .await
@@ -235,12 +238,13 @@ impl Shards {
         let zeroed = self.unparsed_zeroes_reward && capture.audit.num_parse_errors > 0;
         let mut gaps = capture.tool_gaps.clone();
         gaps.sort_by(f32::total_cmp);
+        let group = GroupId::training(&options.task_id, 0);
         Episode {
             run_id: self.run_id.clone(),
             step: 0,
-            group_id: GroupId(format!("{}@0", options.task_id)),
             // Who finishes a task twice has two episodes: the session's name keeps them apart.
-            episode_id: format!("{}#{key}", episode_id(&options.task_id, 0, options.episode_index)).into(),
+            episode_id: format!("{}#{key}", group.episode(options.episode_index)).into(),
+            group_id: group,
             trial_id: TrialId::fresh(),
             trial_name: format!("{}__{key}", options.task_id),
             data_source: "serve-proxy".to_owned(),
@@ -249,7 +253,7 @@ impl Shards {
             agent_version: String::new(),
             model: self.labels.model.clone(),
             tool_parser: self.labels.tool_parser.clone(),
-            endpoint: "proxy".to_owned(),
+            endpoint: capture.endpoint.clone(),
             drop_reason: reward.is_none().then(|| "no_reward".to_owned()),
             reward: reward.map(|reward| if zeroed { 0.0 } else { reward }),
             rewards: BTreeMap::new(),

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::PipelineError;
 use super::run::OpenRun;
+use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::RunConfig;
 use crate::train::{Filter, Recipe, StepReport, UpdateSettings, Updater, Window};
 use crate::trajectory::EpisodeId;
@@ -36,6 +36,15 @@ pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<U
         },
         reference,
     )?)
+}
+
+/// Says that a step did not update anything, and why.
+pub(super) fn tell_of_skip(step: u32, report: &StepReport, observer: &PipelineObserver) {
+    if let Some(skip) = &report.skipped {
+        observer(PipelineEvent::Warning(format!(
+            "step {step} took no optimizer step: {skip}"
+        )));
+    }
 }
 
 /// Writes into the ledger what became of the step's episodes.

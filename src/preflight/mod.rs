@@ -3,6 +3,7 @@
 //! Static checks only read the config and local files: no network, no side effect. Nothing here changes
 //! a config or prints.
 
+mod agent;
 mod batch;
 mod chat_template;
 mod engine;
@@ -91,6 +92,7 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(token_budget::TokenBudget),
         Box::new(batch::Batch),
         Box::new(schedule::Schedule),
+        Box::new(agent::Agent),
         Box::new(secrets::Secrets),
     ]
 }

@@ -101,6 +101,14 @@ fn a_good_run_passes_every_check() {
 fn each_fault_is_found_and_named_by_its_key() {
     for (changes, check, status, key) in [
         ("policy.model=", "paths", Status::Fatal, "policy.model"),
+        ("run.name=\"../evil\"", "paths", Status::Fatal, "run.name"),
+        ("scaffold.name=\"custom\"", "agent", Status::Fatal, "scaffold.name"),
+        (
+            "scaffold.name=\"custom\" scaffold.command=[\"no-such-agent\"]",
+            "agent",
+            Status::Fatal,
+            "scaffold.name",
+        ),
         ("policy.model=\"nowhere\"", "paths", Status::Fatal, "policy.model"),
         ("policy.model=\"hf:org/name\"", "paths", Status::Fatal, "policy.model"),
         ("data.train=", "paths", Status::Fatal, "data.train"),

@@ -117,6 +117,16 @@ impl Proxy {
         Ok(ticket)
     }
 
+    /// Sessions that are open.
+    pub fn open_sessions(&self) -> usize {
+        self.0
+            .sessions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .by_key
+            .len()
+    }
+
     /// Fires once a call of the session was refused for good: its turn cap is reached, or its agent stopped calling
     /// tools. `None` for a session that is not open.
     pub fn no_more_calls(&self, key: &SessionKey) -> Option<CancellationToken> {

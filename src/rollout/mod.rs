@@ -18,7 +18,7 @@ mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
-pub use plan::{Purpose, TrialPlan, episode_id, group_plans};
+pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};
 pub use trial::{TrialContext, TrialRecord};

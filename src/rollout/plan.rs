@@ -40,23 +40,21 @@ pub struct TrialPlan {
 impl TrialPlan {
     /// All episodes of this task in this step.
     pub fn group_id(&self) -> GroupId {
-        GroupId(format!("{}@{}", self.task.id, self.step))
+        match self.purpose {
+            Purpose::Train => GroupId::training(&self.task.id, self.step),
+            Purpose::Evaluate => GroupId::validation(&self.task.id, self.step),
+        }
     }
 
     /// The same in every attempt at this trial, also after a crash.
     pub fn episode_id(&self) -> EpisodeId {
-        episode_id(&self.task.id, self.step, self.episode_index)
+        self.group_id().episode(self.episode_index)
     }
 
     /// Readable name, unique within a step; also the name of the trial's folder.
     pub fn name(&self) -> String {
         format!("{}__{:02}", self.task.id, self.episode_index)
     }
-}
-
-/// Name of an episode: `<task>@<step>#<index>`.
-pub fn episode_id(task_id: &str, step: u32, episode_index: u32) -> EpisodeId {
-    EpisodeId(format!("{task_id}@{step}#{episode_index}"))
 }
 
 /// `group_size` trials of one task.

@@ -45,6 +45,11 @@ pub trait Scaffold: Send + Sync {
         false
     }
 
+    /// What keeps it from running, as far as this machine's own files tell; `None`: nothing that can be seen from here.
+    fn missing_here(&self) -> Option<String> {
+        None
+    }
+
     /// Looks whether the agent is there, in a sandbox that is made for that; learns its version.
     ///
     /// # Errors

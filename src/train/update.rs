@@ -125,6 +125,7 @@ impl Updater {
                 Skip::NoSignal
             };
             report.skipped = Some(skip);
+            metrics.insert("training/trained_tokens".to_owned(), 0.0);
         } else {
             log_probs::prepare(trainer, self.reference.as_ref(), recipe, step, &mut work, &mut metrics)?;
             let update = Instant::now();
@@ -135,11 +136,13 @@ impl Updater {
             "training/skipped_steps".to_owned(),
             f64::from(u8::from(report.skipped.is_some())),
         );
-        let tokens = metrics.get("perf/total_num_tokens").copied().unwrap_or_default();
-        metrics.insert(
-            "perf/throughput".to_owned(),
-            tokens / began.elapsed().as_secs_f64().max(1e-9),
-        );
+        if report.skipped.is_none() {
+            let tokens = metrics.get("perf/total_num_tokens").copied().unwrap_or_default();
+            metrics.insert(
+                "perf/throughput".to_owned(),
+                tokens / began.elapsed().as_secs_f64().max(1e-9),
+            );
+        }
         report.metrics = metrics;
         Ok(report)
     }

@@ -59,6 +59,33 @@ name!(
     GroupId
 );
 
+/// Stands in front of the step in the names of validation's groups.
+const VALIDATION: &str = "eval-";
+
+impl GroupId {
+    /// A group that is trained on: `<task>@<step>`.
+    pub fn training(task_id: &str, step: u32) -> Self {
+        Self(format!("{task_id}@{step}"))
+    }
+
+    /// A group that is scored only: `<task>@eval-<step>`.
+    pub fn validation(task_id: &str, step: u32) -> Self {
+        Self(format!("{task_id}@{VALIDATION}{step}"))
+    }
+
+    /// Whether it is scored only, and must never train.
+    pub fn is_validation(&self) -> bool {
+        self.0
+            .rsplit_once('@')
+            .is_some_and(|(_, step)| step.starts_with(VALIDATION))
+    }
+
+    /// Its episode of this number: `<group>#<index>`.
+    pub fn episode(&self, index: u32) -> EpisodeId {
+        EpisodeId(format!("{self}#{index}"))
+    }
+}
+
 impl SessionKey {
     /// A fresh unguessable key.
     pub fn random() -> Self {

@@ -60,6 +60,38 @@ fn the_accounts_add_up_and_a_lost_call_is_named() {
 }
 
 #[test]
+fn a_validation_is_accounted_for_and_never_trains() {
+    let rollout = Rollout::new("plain", "echo 0\n", "echo 'echo 1' > report");
+    let output = rollout
+        .command(&["eval.samples=1", "eval.greedy=false"])
+        .arg("--eval")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (code, accounts, said) = diagnose(&rollout.out());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        accounts.contains("\"trained\"") && said.contains("1 sessions"),
+        "{said}"
+    );
+    let mut train = Command::new(env!("CARGO_BIN_EXE_lego"));
+    let runs = format!("run.dir={}", rollout.out().with_file_name("runs").display());
+    train
+        .arg("train")
+        .arg(rollout.config())
+        .arg("--shards")
+        .arg(rollout.out());
+    train.args(["--set", "train.algorithm=sft", "--set", &runs]);
+    let output = train.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("episodes of a validation") && said.contains("plain@eval-0#0"),
+        "{said}"
+    );
+}
+
+#[test]
 fn rows_that_are_gone_are_missed() {
     let rollout = Rollout::new("plain", "echo 0\n", "true");
     rollout.run(&[]);

@@ -64,6 +64,10 @@ impl Rollout {
         output
     }
 
+    pub(super) fn config(&self) -> PathBuf {
+        self.folder.path().join("run.toml")
+    }
+
     pub(super) fn out(&self) -> PathBuf {
         self.folder.path().join("out")
     }

@@ -247,7 +247,7 @@ fn summary(printer: &Printer, end: &CollectEnd) {
 }
 
 /// Removes what earlier runs left behind.
-pub(crate) fn reap(printer: &Printer, _: &Loaded) -> Result<Exit, Failure> {
+pub(crate) fn reap(printer: &Printer) -> Result<Exit, Failure> {
     let options = stack_options()?;
     let backend = Backend::Local(LocalBackend::new(LocalOptions::new(options.init_exe, options.scratch)));
     let removed = backend

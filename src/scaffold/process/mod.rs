@@ -105,6 +105,10 @@ impl Scaffold for ProcessAgent {
         true
     }
 
+    fn missing_here(&self) -> Option<String> {
+        probe::missing_here(self.adapter.as_ref(), &self.section)
+    }
+
     async fn probe(&self, sandbox: &dyn Sandbox) -> Result<(), ScaffoldError> {
         let probed = probe::version(self.adapter.as_ref(), &self.section, sandbox);
         self.version.get_or_try_init(|| probed).await.map(|_| ())

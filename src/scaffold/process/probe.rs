@@ -77,6 +77,17 @@ pub(super) async fn version(
     }
 }
 
+/// The same message without a sandbox: its PATH leads to this machine's own folders.
+pub(super) fn missing_here(adapter: &dyn Adapter, section: &ScaffoldSection) -> Option<String> {
+    let program = adapter.program();
+    let there = if program.contains('/') {
+        Path::new(program).is_file()
+    } else {
+        on_path(&std::env::split_paths(&path(section)).collect::<Vec<_>>(), program).is_some()
+    };
+    (!there).then(|| missing(adapter, section))
+}
+
 /// What a person can do about a program that is not inside.
 fn missing(adapter: &dyn Adapter, section: &ScaffoldSection) -> String {
     let program = adapter.program();
