@@ -95,12 +95,24 @@ impl<'a> DecodeStream<'a> {
 
     /// Text that this token completes; often empty in the middle of a character.
     pub fn push(&mut self, id: TokenId) -> String {
-        match self.table {
-            Some(table) => {
-                self.pending.extend_from_slice(table.bytes(id));
-                take_whole_characters(&mut self.pending)
+        let mut text = String::new();
+        self.push_onto(id, &mut text);
+        text
+    }
+
+    /// Appends to `text` what this token completes.
+    pub fn push_onto(&mut self, id: TokenId, text: &mut String) {
+        let Some(table) = self.table else {
+            text.push_str(&self.push_windowed(id));
+            return;
+        };
+        let bytes = table.bytes(id);
+        match std::str::from_utf8(bytes) {
+            Ok(whole) if self.pending.is_empty() => text.push_str(whole),
+            _ => {
+                self.pending.extend_from_slice(bytes);
+                take_whole_characters(&mut self.pending, text);
             }
-            None => self.push_windowed(id),
         }
     }
 
@@ -137,16 +149,15 @@ impl<'a> DecodeStream<'a> {
     }
 }
 
-/// Takes every whole character from the front of `bytes`; what cannot become one is U+FFFD.
-fn take_whole_characters(bytes: &mut Vec<u8>) -> String {
-    let mut text = String::new();
+/// Moves every whole character from the front of `bytes` to `text`; what cannot become one is U+FFFD.
+fn take_whole_characters(bytes: &mut Vec<u8>, text: &mut String) {
     let mut at = 0;
     loop {
         match std::str::from_utf8(&bytes[at..]) {
             Ok(rest) => {
                 text.push_str(rest);
                 bytes.clear();
-                return text;
+                return;
             }
             Err(error) => {
                 let valid = at + error.valid_up_to();
@@ -154,7 +165,7 @@ fn take_whole_characters(bytes: &mut Vec<u8>) -> String {
                 at = valid;
                 let Some(length) = error.error_len() else {
                     bytes.drain(..at);
-                    return text;
+                    return;
                 };
                 text.push('\u{FFFD}');
                 at += length;

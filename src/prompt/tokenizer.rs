@@ -60,7 +60,7 @@ impl Tokenizer {
         let mut stream = self.decode_stream();
         let mut text = String::new();
         for &id in ids {
-            text.push_str(&stream.push(id));
+            stream.push_onto(id, &mut text);
         }
         text.push_str(&stream.finish());
         text

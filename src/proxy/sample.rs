@@ -256,19 +256,26 @@ impl Progress<'_> {
             return Err(EngineError::Rejected(message));
         }
         let mut events = Vec::new();
+        let mut text = String::new();
         let mut stopped = None;
         for (at, &id) in ids.iter().enumerate() {
             // What ends an answer is no text of it.
             if self.tokenizer.is_stop(id) {
                 continue;
             }
-            let (text, stop) = self.stops.push(&self.decoder.push(id));
-            events.extend(self.parser.push(&text));
+            self.decoder.push_onto(id, &mut text);
+            if self.stops.is_empty() {
+                continue;
+            }
+            // Which token a stop text ends in matters, so each is looked at alone.
+            let (sure, stop) = self.stops.push(&std::mem::take(&mut text));
+            events.extend(self.parser.push(&sure));
             if stop.is_some() {
                 stopped = stop.map(|stop| (at + 1, stop));
                 break;
             }
         }
+        events.extend(self.parser.push(&text));
         if let Some((end, _)) = stopped {
             self.beyond += (ids.len() - end) as u32;
             ids.truncate(end);

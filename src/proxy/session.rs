@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -158,7 +159,7 @@ impl Session {
             session: Arc::clone(self),
             flight,
         };
-        tokio::spawn(async move {
+        let mut generation = Box::pin(async move {
             let Running { session, flight } = &running;
             let digest = request.digest.clone();
             let end = generate::run(session, flight, request).await;
@@ -168,6 +169,10 @@ impl Session {
             }
             flight.end(end);
         });
+        // It is built here and now, and moves to a task of its own only where there is something to wait for.
+        if generation.as_mut().now_or_never().is_none() {
+            tokio::spawn(generation);
+        }
         Ok(viewer)
     }
 

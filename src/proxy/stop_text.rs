@@ -16,6 +16,11 @@ impl StopText {
         }
     }
 
+    /// Whether nothing is looked for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
     /// Takes more text. Gives what is certain to stand before any stop, and the stop if there is one; behind
     /// it nothing counts.
     pub(super) fn push(&mut self, text: &str) -> (String, Option<String>) {

@@ -1,13 +1,14 @@
 //! The events of one answer: role, content and call deltas, finish, usage, `[DONE]`.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::response::{self, Envelope, call_object, finish_reason, logprobs_object, usage_object};
 use super::{ErrorShape, Presentation, Session};
 use crate::prompt::AnswerEvent;
 use crate::proxy::dialect::{Answered, Writer, unnamed_event};
 use crate::proxy::flight::{FlightEnd, FlightState, News};
-use crate::trajectory::SessionKey;
+use crate::trajectory::{SessionKey, TokenId};
 
 /// Writes one answer.
 pub(super) struct ChatWriter {
@@ -23,27 +24,65 @@ impl ChatWriter {
         }
     }
 
-    fn add_tokens(&self, session: &Session, choice: &mut Value, news: &News) {
-        if self.envelope.presentation.return_token_ids {
-            choice["token_ids"] = news.ids.as_slice().into();
-        }
-        if self.envelope.presentation.logprobs {
-            choice["logprobs"] = logprobs_object(session.proxy.prompt.tokenizer(), &news.ids, &news.logprobs);
-        }
+    /// Writes one chunk; the last one, with the usage, has no choice.
+    fn write(&self, out: &mut Vec<u8>, choices: &[Choice<'_>], more: More<'_>) {
+        let Envelope {
+            id,
+            created,
+            presentation,
+        } = &self.envelope;
+        let chunk = Chunk {
+            id,
+            object: "chat.completion.chunk",
+            created: *created,
+            model: &presentation.model,
+            choices,
+            more,
+        };
+        unnamed_event(out, &chunk);
     }
+}
 
-    fn chunk(&self, delta: Value, finish_reason: Option<&str>) -> Value {
-        let mut choice = json!({ "index": 0, "delta": null, "logprobs": null, "finish_reason": finish_reason });
-        choice["delta"] = delta;
-        let mut chunk = json!({
-            "id": self.envelope.id,
-            "object": "chat.completion.chunk",
-            "created": self.envelope.created,
-            "model": self.envelope.presentation.model,
-        });
-        chunk["choices"] = Value::Array(vec![choice]);
-        chunk
-    }
+/// A chunk, as it goes out. There may be one for every token, so nothing is built before it is written.
+#[derive(Serialize)]
+struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: &'a [Choice<'a>],
+    #[serde(flatten)]
+    more: More<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct More<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [TokenId]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Default, Serialize)]
+struct Choice<'a> {
+    index: u32,
+    delta: Delta<'a>,
+    logprobs: Value,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [TokenId]>,
+}
+
+#[derive(Default, Serialize)]
+struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[Value; 1]>,
 }
 
 impl Writer for ChatWriter {
@@ -54,54 +93,82 @@ impl Writer for ChatWriter {
     }
 
     fn begin(&mut self, out: &mut Vec<u8>, state: &FlightState) {
-        let mut chunk = self.chunk(json!({ "role": "assistant", "content": "" }), None);
-        if self.envelope.presentation.return_token_ids {
-            chunk["prompt_token_ids"] = state.prompt.as_ref().into();
-        }
-        unnamed_event(out, &chunk);
+        let delta = Delta {
+            role: Some("assistant"),
+            content: Some(""),
+            ..Delta::default()
+        };
+        let wants_ids = self.envelope.presentation.return_token_ids;
+        let more = More {
+            prompt_token_ids: wants_ids.then_some(&state.prompt[..]),
+            usage: None,
+        };
+        let choice = Choice {
+            delta,
+            ..Choice::default()
+        };
+        self.write(out, &[choice], more);
     }
 
     fn news(&mut self, out: &mut Vec<u8>, session: &Session, news: &News) {
-        let mut deltas: Vec<Value> = Vec::with_capacity(news.events.len());
+        let mut deltas: Vec<Delta<'_>> = Vec::with_capacity(news.events.len());
         for event in &news.events {
+            let mut delta = Delta::default();
             match event {
-                AnswerEvent::Text(text) => deltas.push(json!({ "content": text })),
-                AnswerEvent::Thinking(text) => deltas.push(json!({ "reasoning_content": text })),
+                AnswerEvent::Text(text) => delta.content = Some(text),
+                AnswerEvent::Thinking(text) => delta.reasoning_content = Some(text),
                 AnswerEvent::Call { id, call } => {
                     let mut object = call_object(id, call);
                     object["index"] = self.calls.into();
                     self.calls += 1;
-                    deltas.push(json!({ "tool_calls": [object] }));
+                    delta.tool_calls = Some([object]);
                 }
-                AnswerEvent::Malformed { .. } => {}
+                AnswerEvent::Malformed { .. } => continue,
             }
+            deltas.push(delta);
         }
-        let presentation = &self.envelope.presentation;
-        let wants_tokens = presentation.logprobs || presentation.return_token_ids;
-        if wants_tokens && deltas.is_empty() && !news.ids.is_empty() {
-            deltas.push(json!({}));
+        let Presentation {
+            logprobs,
+            return_token_ids,
+            ..
+        } = self.envelope.presentation;
+        if (logprobs || return_token_ids) && deltas.is_empty() && !news.ids.is_empty() {
+            deltas.push(Delta::default());
         }
         for (index, delta) in deltas.into_iter().enumerate() {
-            let mut chunk = self.chunk(delta, None);
-            if wants_tokens && index == 0 {
-                self.add_tokens(session, &mut chunk["choices"][0], news);
+            let mut choice = Choice {
+                delta,
+                ..Choice::default()
+            };
+            // The first chunk tells of all the tokens.
+            if index == 0 && return_token_ids {
+                choice.token_ids = Some(&news.ids);
             }
-            unnamed_event(out, &chunk);
+            if index == 0 && logprobs {
+                choice.logprobs = logprobs_object(session.proxy.prompt.tokenizer(), &news.ids, &news.logprobs);
+            }
+            self.write(out, &[choice], More::default());
         }
     }
 
     fn end(&mut self, out: &mut Vec<u8>, _: &FlightState, end: &FlightEnd) {
         match end {
             FlightEnd::Answered { finish, usage, .. } => {
-                unnamed_event(
-                    out,
-                    &self.chunk(json!({}), Some(finish_reason(*finish, self.calls > 0))),
-                );
+                let choice = Choice {
+                    finish_reason: Some(finish_reason(*finish, self.calls > 0)),
+                    ..Choice::default()
+                };
+                self.write(out, &[choice], More::default());
                 if self.envelope.presentation.include_usage {
-                    let mut chunk = self.chunk(json!({}), None);
-                    chunk["choices"] = Value::Array(Vec::new());
-                    chunk["usage"] = usage_object(*usage);
-                    unnamed_event(out, &chunk);
+                    let usage = Some(usage_object(*usage));
+                    self.write(
+                        out,
+                        &[],
+                        More {
+                            usage,
+                            ..More::default()
+                        },
+                    );
                 }
             }
             FlightEnd::Failed(error) => unnamed_event(out, &Self::ERRORS.body(error)),

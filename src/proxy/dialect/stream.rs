@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, header};
 use futures_util::stream;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Writer;
@@ -77,7 +78,7 @@ impl<W: Writer> State<W> {
 }
 
 /// An event without a name.
-pub(in crate::proxy) fn unnamed_event(out: &mut Vec<u8>, data: &Value) {
+pub(in crate::proxy) fn unnamed_event(out: &mut Vec<u8>, data: &impl Serialize) {
     out.extend_from_slice(b"data: ");
     // Values of ours always serialise.
     let _ = serde_json::to_writer(&mut *out, data);
