@@ -29,6 +29,7 @@ mod session;
 mod stop_text;
 #[cfg(test)]
 mod tests;
+mod tool_alarm;
 mod turns;
 
 pub use admin::{Admin, FinishedSession, OnFinish};
@@ -47,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use error::ApiError;
 use metrics::Metrics;
 use session::Session;
+use tool_alarm::ToolAlarm;
 
 use crate::trajectory::SessionKey;
 
@@ -61,6 +63,7 @@ struct Inner {
     options: Arc<ProxyOptions>,
     sessions: RwLock<Sessions>,
     metrics: Metrics,
+    tool_alarm: ToolAlarm,
     /// Whether no more calls are taken.
     draining: AtomicBool,
 }
@@ -80,6 +83,7 @@ impl Proxy {
             options: Arc::new(options),
             sessions: RwLock::default(),
             metrics: Metrics::default(),
+            tool_alarm: ToolAlarm::default(),
             draining: AtomicBool::new(false),
         }))
     }
@@ -153,6 +157,11 @@ impl Proxy {
         let capture = session.close().await;
         session.proxy.engine.end_session(key);
         let capture = capture?;
+        let audit = &capture.audit;
+        let alarm = &self.0.tool_alarm;
+        if let Some(told) = alarm.add(capture.answers_with_tools, audit.num_tool_calls, audit.num_parse_errors) {
+            tracing::warn!("{told}");
+        }
         let metrics = &self.0.metrics;
         metrics.sessions_closed.fetch_add(1, Ordering::Relaxed);
         metrics

@@ -133,6 +133,8 @@ pub struct SessionCapture {
     pub tool_gaps: Vec<f32>,
     /// Requests whose sampling settings were overridden.
     pub n_sampling_overrides: u32,
+    /// Answers to requests that offered tools.
+    pub answers_with_tools: u32,
     /// Calls that ended because of the engine, not the policy.
     pub n_engine_errors: u32,
     /// Whether a call was refused because the window was full.

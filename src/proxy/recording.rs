@@ -210,6 +210,7 @@ impl Recording {
                 .map(|(_, endpoint)| endpoint.to_string())
                 .unwrap_or_default(),
             messages: serde_json::to_string(&transcript).unwrap_or_default(),
+            answers_with_tools: self.turns.answers_with_tools(),
             ..SessionCapture::default()
         }
     }

@@ -172,6 +172,12 @@ impl Turns {
         &self.conversations[self.turn(id).conversation.0 as usize]
     }
 
+    /// Answers to requests that offered tools.
+    pub(super) fn answers_with_tools(&self) -> u32 {
+        let offers = |turn: &&Turn| self.conversations[turn.conversation.0 as usize].tools.is_some();
+        self.all.iter().filter(offers).count() as u32
+    }
+
     /// The last turn of these conversations, and everything said up to it.
     pub(super) fn transcript(&self, main: impl Fn(ConversationId) -> bool) -> Vec<&Message> {
         let last = self.all.iter().rposition(|turn| main(turn.conversation)).map(TurnId);

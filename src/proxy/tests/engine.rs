@@ -20,6 +20,8 @@ use crate::trajectory::{FinishReason, PolicyVersion};
 #[derive(Clone)]
 pub(super) struct Answer {
     pub(super) text: String,
+    /// The tokens, where they are not those that the text encodes to.
+    pub(super) ids: Option<Vec<u32>>,
     /// Sampled by the policy at the end; `Length` answers lack it.
     pub(super) finish: FinishReason,
     /// Tokens that come before the engine waits for `release`.
@@ -34,6 +36,7 @@ impl From<&str> for Answer {
     fn from(text: &str) -> Self {
         Self {
             text: text.to_owned(),
+            ids: None,
             finish: FinishReason::Stop,
             hold_after: None,
             lose_after: None,
@@ -97,7 +100,8 @@ impl Engine for ScriptedEngine {
         let generation = self.requests.lock().unwrap().len();
         let cancel = CancellationToken::new();
         self.running.lock().unwrap().insert(request.id.clone(), cancel.clone());
-        let mut ids = self.prompt.tokenizer().encode(&answer.text).unwrap();
+        let encoded = || self.prompt.tokenizer().encode(&answer.text).unwrap();
+        let mut ids = answer.ids.clone().unwrap_or_else(encoded);
         if answer.finish == FinishReason::Stop {
             ids.push(self.prompt.tokenizer().stops()[0].id);
         }

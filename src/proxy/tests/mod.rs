@@ -3,6 +3,7 @@ mod capture;
 mod engine;
 mod faults;
 mod fuzz;
+mod known_failures;
 mod lost_replica;
 mod messages;
 mod peer;
