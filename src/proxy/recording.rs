@@ -169,6 +169,12 @@ impl Recording {
         Ok(())
     }
 
+    /// Tokens held for all calls together.
+    #[cfg(test)]
+    pub(super) fn stored_tokens(&self) -> usize {
+        self.forest.stored_tokens()
+    }
+
     /// Counts an attempt that a newer one of the same request displaced.
     pub(super) fn count_preempted(&mut self) {
         self.preempted += 1;

@@ -2,7 +2,8 @@
 
     python tests/bench/template_parity.py src/prompt/fixtures/renderings.json [NAME=TEMPLATE.jinja ...]
 
-Needs Jinja2 only: the environment below is the one that transformers sets up (transformers/utils/chat_template_utils.py).
+Where transformers is installed, its own renderer is what `apply_chat_template` calls, and is called here. Elsewhere Jinja2 is
+enough: the environment below is the one that transformers sets up (transformers/utils/chat_template_utils.py).
 Without NAME=TEMPLATE arguments the templates beside the output file are taken. To compare templates that are not
 committed, write to another file and run the unit tests with LEGO_TEMPLATE_RENDERINGS=FILE.
 """
@@ -125,13 +126,21 @@ def shape_of(render):
     return SHAPES[0]
 
 
+def renderer(source, **tokens):
+    """What renders (messages, tools, add_generation_prompt)."""
+    try:
+        from transformers.utils.chat_template_utils import render_jinja_template
+    except ImportError:
+        template = environment().from_string(source)
+        return lambda messages, tools, generation: template.render(
+            messages=messages, tools=tools, documents=None, add_generation_prompt=generation, **tokens)
+    return lambda messages, tools, generation: render_jinja_template(
+        [messages], tools=tools, chat_template=source, add_generation_prompt=generation, **tokens)[0][0]
+
+
 def cases_of(name, source):
     bos, eos = next((pair for key, pair in TOKENS.items() if key in name), ("", "<|im_end|>"))
-    template = environment().from_string(source)
-
-    def render(messages, tools, generation):
-        return template.render(messages=messages, tools=tools, documents=None, add_generation_prompt=generation,
-                               bos_token=bos, eos_token=eos)
+    render = renderer(source, bos_token=bos, eos_token=eos)
 
     shape = shape_of(render)
     for title, messages, tools in conversations():

@@ -1,8 +1,10 @@
-//! Bodies that no client should send: every route answers each with a refusal or an answer, and soon.
+//! Bodies that no client should send: every route answers each with a refusal or an answer, soon, and in bounded memory.
+//!
+//! What real agents sent is broken in many ways. `LEGO_TEST_FUZZ` is the number of bodies (`tests/run --full`: 100,000).
 
 use std::fmt::Write as _;
 
-use rand::SeedableRng as _;
+use rand::{Rng as _, SeedableRng as _};
 
 use super::*;
 
@@ -31,6 +33,34 @@ fn seeds() -> Vec<Value> {
             {"type": "function_call_output", "call_id": "c", "output": "r"},
         ], "tools": [{"type": "function", "name": "bash"}], "previous_response_id": null}),
     ]
+}
+
+/// The requests of all captures.
+fn captured() -> Vec<Value> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/proxy/tests/captures");
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let mut bodies = Vec::new();
+    for path in paths {
+        let captured: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for call in captured["calls"].as_array().into_iter().flatten() {
+            let mut body = call["body"].clone();
+            if let Some(tools) = call["tools"].as_u64() {
+                body["tools"] = captured["tools"][tools as usize].clone();
+            }
+            bodies.push(body);
+        }
+    }
+    bodies
+}
+
+fn memory_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 fn odd(rng: &mut impl rand::Rng) -> Value {
@@ -98,34 +128,47 @@ fn broken(seeds: &[Value], rng: &mut impl rand::Rng) -> Vec<u8> {
 
 #[tokio::test]
 async fn every_body_is_answered() {
+    const BODIES_OF_A_SESSION: usize = 500;
+    let count = std::env::var("LEGO_TEST_FUZZ").map_or(2000, |count| count.parse().unwrap());
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
-    let seeds = seeds();
-    let answers = vec!["ok".into(); 3000];
-    let harness = Harness::with(answers, |_| {}).await;
-    let ticket = harness.open();
+    let (seeds, captured) = (seeds(), captured());
+    assert!(captured.len() > 100, "{}", captured.len());
+    let harness = Harness::with(vec!["ok".into(); count], |_| {}).await;
+    let mut ticket = harness.open();
     let mut statuses = std::collections::BTreeMap::<u16, u32>::new();
-    for round in 0..400 {
-        for route in ROUTES {
-            let body = broken(&seeds, &mut rng);
-            let mut request = harness
-                .client
-                .post(format!("{}{route}", ticket.url))
-                .bearer_auth(&ticket.token)
-                .timeout(Duration::from_secs(10));
-            if round % 10 == 0 {
-                request = request.header("content-encoding", ["zstd", "gzip", "deflate", "br"][round / 10 % 4]);
+    let mut memory = 0;
+    for number in 0..count {
+        if number % BODIES_OF_A_SESSION == BODIES_OF_A_SESSION - 1 {
+            harness.proxy.close_session(&ticket.key).await.unwrap();
+            harness.engine.requests.lock().unwrap().clear();
+            ticket = harness.open();
+            // What the first sessions needed is needed again and again, and no more.
+            if number < 4 * BODIES_OF_A_SESSION {
+                memory = memory_kib();
             }
-            let response = request.body(body.clone()).send().await.unwrap();
-            let status = response.status().as_u16();
-            let text = response.text().await.unwrap();
-            let shown = String::from_utf8_lossy(&body);
-            assert!(
-                [200, 400, 413, 415].contains(&status),
-                "{route}: {status} {text} for {shown}"
-            );
-            assert!(!text.is_empty(), "{route}: {status} for {shown}");
-            *statuses.entry(status).or_default() += 1;
         }
+        let route = ROUTES[number % ROUTES.len()];
+        let body = broken(if rng.random_bool(0.5) { &seeds } else { &captured }, &mut rng);
+        let mut request = harness
+            .client
+            .post(format!("{}{route}", ticket.url))
+            .bearer_auth(&ticket.token)
+            .timeout(Duration::from_secs(10));
+        let packed = number / ROUTES.len() % 40;
+        if packed % 10 == 0 {
+            request = request.header("content-encoding", ["zstd", "gzip", "deflate", "br"][packed / 10]);
+        }
+        let response = request.body(body.clone()).send().await.unwrap();
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap();
+        let shown = || String::from_utf8_lossy(&body).chars().take(2000).collect::<String>();
+        assert!(
+            [200, 400, 413, 415].contains(&status),
+            "{route}: {status} {text} for {}",
+            shown()
+        );
+        assert!(!text.is_empty(), "{route}: {status} for {}", shown());
+        *statuses.entry(status).or_default() += 1;
     }
     let mut told = String::new();
     for (status, count) in &statuses {
@@ -133,4 +176,6 @@ async fn every_body_is_answered() {
     }
     assert!(statuses[&200] > 20 && statuses[&400] > 500, "{told}");
     harness.proxy.close_session(&ticket.key).await.unwrap();
+    let grown = memory_kib().saturating_sub(memory);
+    assert!(grown < 256 << 10, "{grown} KiB more than after the first sessions");
 }

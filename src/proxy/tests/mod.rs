@@ -1,5 +1,6 @@
 mod admin;
 mod capture;
+mod crowd;
 mod engine;
 mod faults;
 mod fuzz;
