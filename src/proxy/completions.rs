@@ -6,13 +6,11 @@ use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::dialect::fields::{self, expected};
 use super::dialect::{Answered, ErrorShape, Writer, answer, answer_id, unnamed_event};
 use super::error::ApiError;
 use super::flight::{FlightEnd, FlightState, News};
-use super::generate::hex;
 use super::session::{ModelRequest, RawPrompt, Session};
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, Message, Role, Tokenizer};
@@ -35,6 +33,7 @@ pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body>
 fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, CompletionWriter), ApiError> {
     let tokenizer = session.proxy.prompt.tokenizer();
     let mut fields = fields::object(body)?;
+    let digest = fields::digest(&fields);
     for key in ["n", "best_of"] {
         if let Some(n) = fields.get(key).filter(|n| !n.is_null() && n.as_u64() != Some(1)) {
             return Err(ApiError::field(key, &format!("only 1 is supported, found {n}")));
@@ -54,7 +53,7 @@ fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, Completi
     };
     let request = ModelRequest {
         endpoint: "openai_completions",
-        digest: hex(&Sha256::digest(body)),
+        digest,
         messages: vec![Message::text(Role::User, said.clone())],
         tools: None,
         calls_allowed: false,

@@ -1,12 +1,10 @@
 //! Reads a Chat Completions request. Unknown fields are ignored; wrong ones are named.
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use super::{ApiError, ModelRequest, Presentation};
 use crate::prompt::{Message, Role, ToolCall};
 use crate::proxy::dialect::fields::{self, expected, flag};
-use crate::proxy::generate::hex;
 
 /// A request, read.
 #[derive(Debug)]
@@ -17,6 +15,7 @@ pub(super) struct ChatRequest {
 
 pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, ApiError> {
     let mut fields = fields::object(body)?;
+    let digest = fields::digest(&fields);
     if let Some(n) = fields.get("n").filter(|n| !n.is_null())
         && n.as_u64() != Some(1)
     {
@@ -46,7 +45,7 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
     Ok(ChatRequest {
         request: ModelRequest {
             endpoint: "openai_chat_completions",
-            digest: hex(&Sha256::digest(body)),
+            digest,
             messages,
             calls_allowed: tools.is_some() && fields.get("tool_choice").is_none_or(|choice| choice != "none"),
             tools,

@@ -1,8 +1,10 @@
 //! Reads fields of a request's JSON. Unknown fields are ignored; wrong ones are named.
 
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use crate::proxy::error::ApiError;
+use crate::proxy::generate::hex;
 
 /// The object that a body is.
 pub(in crate::proxy) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
@@ -14,6 +16,52 @@ pub(in crate::proxy) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiErr
         ))),
         Err(error) => Err(ApiError::bad_request(format!("the body is not valid JSON: {error}"))),
     }
+}
+
+/// Tells one request from another, whatever the order of its keys: codex writes them in another one when it asks again.
+pub(in crate::proxy) fn digest(fields: &Map<String, Value>) -> String {
+    let mut hash = Sha256::new();
+    feed_object(&mut hash, fields);
+    hex(&hash.finalize())
+}
+
+fn feed_object(hash: &mut Sha256, fields: &Map<String, Value>) {
+    let mut keys: Vec<&String> = fields.keys().collect();
+    keys.sort_unstable();
+    hash.update(b"{");
+    for key in keys {
+        feed_text(hash, key);
+        feed(hash, &fields[key]);
+    }
+    hash.update(b"}");
+}
+
+/// With its kind and its end, so that no two values are fed alike.
+fn feed(hash: &mut Sha256, value: &Value) {
+    match value {
+        Value::Object(fields) => feed_object(hash, fields),
+        Value::Array(items) => {
+            hash.update(b"[");
+            for item in items {
+                feed(hash, item);
+            }
+            hash.update(b"]");
+        }
+        Value::String(text) => feed_text(hash, text),
+        Value::Null => hash.update(b"n"),
+        Value::Bool(true) => hash.update(b"t"),
+        Value::Bool(false) => hash.update(b"f"),
+        Value::Number(number) => {
+            hash.update(number.to_string());
+            hash.update(b",");
+        }
+    }
+}
+
+fn feed_text(hash: &mut Sha256, text: &str) {
+    hash.update(b"s");
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text);
 }
 
 /// A flag that is false where it is absent.
@@ -162,5 +210,29 @@ fn kind(value: &Value) -> String {
         Value::String(_) => "a string".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_the_same_in_whatever_order_its_keys_stand() {
+        let of = |text: &str| digest(&object(text.as_bytes()).unwrap());
+        let first = of(r#"{"model": "m", "input": [{"a": 1, "b": {"c": "x", "d": null}}]}"#);
+        assert_eq!(first, of(r#"{"input":[{"b":{"d":null,"c":"x"},"a":1}],"model":"m"}"#));
+        for other in [
+            r#"{"model": "m", "input": [{"a": 1, "b": {"c": "x", "d": false}}]}"#,
+            r#"{"model": "m", "input": [{"a": "1", "b": {"c": "x", "d": null}}]}"#,
+            r#"{"model": "m", "input": [{"a": 1}, {"b": {"c": "x", "d": null}}]}"#,
+            r#"{"model": "m", "input": [[{"a": 1, "b": {"c": "x", "d": null}}]]}"#,
+        ] {
+            assert_ne!(first, of(other), "{other}");
+        }
+        // Of a list, the order counts; texts do not run into each other.
+        assert_ne!(of(r#"{"a": ["b", "c"]}"#), of(r#"{"a": ["c", "b"]}"#));
+        assert_ne!(of(r#"{"a": ["bc", "d"]}"#), of(r#"{"a": ["b", "cd"]}"#));
+        assert_ne!(of(r#"{"a": [1, 23]}"#), of(r#"{"a": [12, 3]}"#));
     }
 }

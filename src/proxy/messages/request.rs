@@ -1,13 +1,11 @@
 //! Reads a Messages request. Unknown fields are ignored; wrong ones are named.
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::content;
 use super::{ApiError, ModelRequest};
 use crate::prompt::{Message, Role};
 use crate::proxy::dialect::fields::{self, expected};
-use crate::proxy::generate::hex;
 
 /// A request, read.
 #[derive(Debug)]
@@ -20,6 +18,7 @@ pub(super) struct MessagesRequest {
 
 pub(super) fn parse(body: &[u8], served: &str) -> Result<MessagesRequest, ApiError> {
     let mut fields = fields::object(body)?;
+    let digest = fields::digest(&fields);
     let mut messages = Vec::new();
     if let Some(system) = fields.remove("system").filter(|system| !system.is_null()) {
         let text = content::system(system)?;
@@ -45,7 +44,7 @@ pub(super) fn parse(body: &[u8], served: &str) -> Result<MessagesRequest, ApiErr
     Ok(MessagesRequest {
         request: ModelRequest {
             endpoint: "anthropic_messages",
-            digest: hex(&Sha256::digest(body)),
+            digest,
             messages,
             tools,
             calls_allowed,

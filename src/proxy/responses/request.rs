@@ -1,12 +1,10 @@
 //! Reads a Responses request. Unknown fields are ignored; wrong ones are named.
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{ApiError, ModelRequest, Repeated, Session, items};
 use crate::prompt::{Message, Role};
 use crate::proxy::dialect::fields::{self, expected};
-use crate::proxy::generate::hex;
 
 /// Fields that a response repeats.
 const REPEATED: [&str; 14] = [
@@ -36,6 +34,7 @@ pub(super) struct ResponsesRequest {
 
 pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, ApiError> {
     let mut fields = fields::object(body)?;
+    let digest = fields::digest(&fields);
     let repeated = Repeated {
         model: fields::model(&fields, &session.proxy.model),
         encrypted: fields
@@ -81,7 +80,7 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
     Ok(ResponsesRequest {
         request: ModelRequest {
             endpoint: "openai_responses",
-            digest: hex(&Sha256::digest(body)),
+            digest,
             messages,
             tools,
             calls_allowed,
