@@ -13,7 +13,7 @@ pub struct ScaffoldSection {
     /// Which agent: the built-in loop, one of the agents that are programs of their own, any other program
     /// (`custom`), the task's own solution (`oracle`), or nothing at all (`nop`).
     #[schemars(extend("enum" = [
-        "builtin", "claude-code", "opencode", "codex", "mini-swe-agent", "custom", "oracle", "nop"
+        "builtin", "claude-code", "opencode", "codex", "mini-swe-agent", "openhands", "terminus-2", "custom", "oracle", "nop"
     ]))]
     pub name: String,
     /// Version that the agent must have; absent: whichever is installed.
@@ -22,7 +22,8 @@ pub struct ScaffoldSection {
     /// read-only; their `bin` and `node_modules/.bin` come first in its PATH.
     #[schemars(extend("format" = "path"))]
     pub runtime_mount: Vec<PathBuf>,
-    /// API that the agent speaks, where it knows several (`opencode`); absent: Chat Completions.
+    /// API that the agent speaks, where it knows several (`opencode`; `openhands`, not Responses); absent: Chat
+    /// Completions.
     pub dialect: Option<Dialect>,
     /// Program and arguments of `custom`. `{model}`, `{base_url}` (without `/v1`), `{token}`, `{workdir}` and
     /// `{instruction}` are filled in; the instruction also comes on standard input.

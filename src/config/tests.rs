@@ -110,7 +110,7 @@ fn what_is_not_built_is_no_unknown_key() {
         ("[train]\nlora = { rank = 8 }", "train.lora"),
         ("[engine]\nkind = \"openai\"", "engine.kind"),
         ("[engine]\nweight_sync = \"lora\"", "engine.weight_sync"),
-        ("[scaffold]\nname = \"terminus-2\"", "scaffold.name"),
+        ("[scaffold]\nname = \"qwen-code\"", "scaffold.name"),
         ("[[scaffold.mix]]\nname = \"opencode\"", "scaffold.mix"),
     ] {
         let fault = one(text);

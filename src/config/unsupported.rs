@@ -31,16 +31,7 @@ const KEYS: &[&str] = &[
 const VALUES: &[(&str, &[&str])] = &[
     (
         "scaffold.name",
-        &[
-            "openhands",
-            "terminus-2",
-            "terminus",
-            "aider",
-            "qwen-code",
-            "pi",
-            "cline",
-            "gemini-cli",
-        ],
+        &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
     ("sandbox.backend", &["docker", "kubernetes", "harbor"]),
     ("engine.kind", &["openai"]),

@@ -2,6 +2,7 @@
 //!
 //! The shards are what trains. A trial whose files cannot be written still counts; that is warned of.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::run_dir::{
     AgentInfo, AgentResult, ExceptionInfo, ModelInfo, RunDirError, TimeSpan, TrialConfigRef, TrialResult, TrialTaskRef,
     VerifierResult,
 };
-use crate::scaffold::AgentEnd;
+use crate::scaffold::{AgentEnd, CutLogs};
 use crate::task::write_atomically;
 use crate::trajectory::{Episode, Outcome};
 
@@ -42,7 +43,8 @@ pub(super) struct Ended {
     spans: Spans,
     exception: Option<(&'static str, String)>,
     verified: bool,
-    ran: bool,
+    /// What its logs lack; `None` where it never ran.
+    cut: Option<CutLogs>,
 }
 
 impl Ended {
@@ -51,7 +53,7 @@ impl Ended {
             spans: record.spans,
             exception: exception(record),
             verified: record.verdict.is_some(),
-            ran: record.report.is_some(),
+            cut: record.report.as_ref().map(|report| report.cut),
         }
     }
 }
@@ -147,9 +149,15 @@ fn result(plan: &TrialPlan, episode: &Episode, ended: Ended, folder: &Path) -> T
                 provider: "lego".to_owned(),
             }),
         },
-        agent_result: ended.ran.then(|| AgentResult {
+        agent_result: ended.cut.map(|cut| AgentResult {
             n_input_tokens: Some(atif::prompt_tokens(&episode.segments)),
             n_output_tokens: Some(episode.audit.sampled_tokens),
+            metadata: (cut != CutLogs::default()).then(|| {
+                BTreeMap::from([
+                    ("log_bytes_left_out".to_owned(), cut.printed.into()),
+                    ("log_files_left_out".to_owned(), cut.files.into()),
+                ])
+            }),
             ..AgentResult::default()
         }),
         verifier_result: ended.verified.then(|| VerifierResult {

@@ -69,3 +69,10 @@ pub enum SandboxError {
         waited: Duration,
     },
 }
+
+impl SandboxError {
+    /// Whether more was to be moved than is taken.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Transfer { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)
+    }
+}

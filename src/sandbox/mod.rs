@@ -43,7 +43,13 @@ pub trait Sandbox: Send + Sync {
     async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError>;
 
     /// Copies a file or folder from inside to the host. A missing source is `SandboxError::NotFound`.
-    async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError>;
+    async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError> {
+        self.download_within(from, to, u64::MAX).await
+    }
+
+    /// The same, of at most `limit` bytes: of more, what came first is copied, and the error is one that
+    /// [`SandboxError::is_too_large`] knows.
+    async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError>;
 
     /// Ends every process that runs inside, the sandbox itself excepted. Gives how many had been left
     /// running by commands that had ended.

@@ -18,7 +18,7 @@ pub use error::ScaffoldError;
 pub use nop::Nop;
 pub use oracle::Oracle;
 pub use registry::{UnknownScaffold, by_name};
-pub use report::{AgentEnd, AgentReport};
+pub use report::{AgentEnd, AgentReport, CutLogs};
 
 use std::path::Path;
 use std::sync::Arc;

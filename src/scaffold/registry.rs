@@ -2,29 +2,23 @@
 
 use std::sync::Arc;
 
-use super::process::{ClaudeCode, Codex, Custom, MiniSweAgent, OpenCode, ProcessAgent};
+use super::process::{ClaudeCode, Codex, Custom, MiniSweAgent, OpenCode, OpenHands, ProcessAgent, Terminus2};
 use super::{Builtin, Nop, Oracle, Scaffold};
 use crate::config::{Dialect, ScaffoldSection};
 
-const SUPPORTED: [&str; 8] = [
+const SUPPORTED: [&str; 10] = [
     "builtin",
     "claude-code",
     "opencode",
     "codex",
     "mini-swe-agent",
+    "openhands",
+    "terminus-2",
     "custom",
     "oracle",
     "nop",
 ];
-const NOT_YET: [&str; 7] = [
-    "openhands",
-    "terminus-2",
-    "aider",
-    "qwen-code",
-    "pi",
-    "cline",
-    "gemini-cli",
-];
+const NOT_YET: [&str; 5] = ["aider", "qwen-code", "pi", "cline", "gemini-cli"];
 
 /// `[scaffold] name` names no scaffold that can run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -38,6 +32,9 @@ pub enum UnknownScaffold {
     /// It speaks one API only.
     #[error("scaffold.dialect: `{0}` speaks one API only; take the key out")]
     OneDialect(String),
+    /// It does not speak this one.
+    #[error("scaffold.dialect: `openhands` speaks `chat` or `anthropic`")]
+    OtherDialect,
     /// It is nothing we know.
     #[error("there is no scaffold `{name}`; supported: {}{}", SUPPORTED.join(", "), hint(.nearest.as_deref()))]
     Unknown {
@@ -58,7 +55,7 @@ fn hint(nearest: Option<&str>) -> String {
 /// When the name is none that can run, or its keys do not fit it.
 pub fn by_name(section: &ScaffoldSection) -> Result<Arc<dyn Scaffold>, UnknownScaffold> {
     let name = section.name.as_str();
-    if section.dialect.is_some() && name != "opencode" {
+    if section.dialect.is_some() && !["opencode", "openhands"].contains(&name) {
         return Err(UnknownScaffold::OneDialect(name.to_owned()));
     }
     match name {
@@ -69,6 +66,11 @@ pub fn by_name(section: &ScaffoldSection) -> Result<Arc<dyn Scaffold>, UnknownSc
         }
         "codex" => Ok(Arc::new(ProcessAgent::new(Codex, section))),
         "mini-swe-agent" => Ok(Arc::new(ProcessAgent::new(MiniSweAgent, section))),
+        "openhands" => match section.dialect.unwrap_or(Dialect::Chat) {
+            Dialect::Responses => Err(UnknownScaffold::OtherDialect),
+            dialect => Ok(Arc::new(ProcessAgent::new(OpenHands { dialect }, section))),
+        },
+        "terminus-2" => Ok(Arc::new(ProcessAgent::new(Terminus2, section))),
         "custom" => {
             let custom = Custom::new(&section.command).ok_or(UnknownScaffold::NoCommand)?;
             Ok(Arc::new(ProcessAgent::new(custom, section)))
@@ -137,8 +139,17 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_is_not_asked_for_an_api_that_it_does_not_speak() {
+        let section = ScaffoldSection {
+            dialect: Some(Dialect::Responses),
+            ..section("openhands")
+        };
+        assert_eq!(by_name(&section).err(), Some(UnknownScaffold::OtherDialect));
+    }
+
+    #[test]
     fn planned_agents_say_so_and_typos_get_the_nearest_name() {
-        assert!(refusal("terminus-2").contains("`terminus-2` is not supported yet"));
+        assert!(refusal("qwen-code").contains("`qwen-code` is not supported yet"));
         assert!(refusal("biultin").contains("did you mean `builtin`?"));
         assert_eq!(
             refusal("zebra"),

@@ -37,6 +37,17 @@ pub struct AgentReport {
     pub model_s: f32,
     /// Seconds spent in tools.
     pub tool_s: f32,
+    /// What its logs lack.
+    pub cut: CutLogs,
+}
+
+/// What the logs of an agent lack because it wrote more than is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CutLogs {
+    /// Bytes of what it printed, out of the middle.
+    pub printed: u64,
+    /// Whether there were more of its own log files.
+    pub files: bool,
 }
 
 impl AgentReport {
@@ -48,6 +59,7 @@ impl AgentReport {
             tool_calls: 0,
             model_s: 0.0,
             tool_s: 0.0,
+            cut: CutLogs::default(),
         }
     }
 }

@@ -191,7 +191,7 @@ impl Sandbox for Folder {
         Ok(())
     }
 
-    async fn download(&self, from: &str, _to: &Path) -> Result<(), SandboxError> {
+    async fn download_within(&self, from: &str, _to: &Path, _limit: u64) -> Result<(), SandboxError> {
         Err(SandboxError::NotFound {
             name: "folder".to_owned(),
             path: from.to_owned(),

@@ -30,7 +30,7 @@ fn schema_and_loader_agree() {
         "[rollout]\nflush = \"30\"",
         "[policy]\ndevice = \"gpu\"",
         "[engine]\nkind = \"openai\"",
-        "[scaffold]\nname = \"terminus-2\"",
+        "[scaffold]\nname = \"qwen-code\"",
         "[train]\nalgorithm = \"grppo\"",
         "[filter]\ndrop_outcomes = [\"nope\"]",
         "[async]\nenabled = true",

@@ -238,13 +238,13 @@ impl Sandbox for LocalSandbox {
             .map_err(|error| self.transfer_error(to, error))
     }
 
-    async fn download(&self, from: &str, to: &Path) -> Result<(), SandboxError> {
+    async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError> {
         let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
         let (base, path) = self.layout.split(from);
         self.ask(|id| Request::Send { id, base, path }, Some(theirs.as_fd()))
             .await?;
         drop(theirs);
-        let (to, limit) = (to.to_owned(), self.spec.limits.disk.unwrap_or(DOWNLOAD));
+        let (to, limit) = (to.to_owned(), limit.min(self.spec.limits.disk.unwrap_or(DOWNLOAD)));
         let done = tokio::task::spawn_blocking(move || transfer::download(&ours, &to, limit)).await;
         match done.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(received) => {

@@ -204,7 +204,7 @@ pub(super) fn receive(input: &mut impl Read, target: Target<'_>) -> io::Result<R
         let (entry, mode, size, text) = read_header(input)?;
         limit = limit
             .checked_sub(size + 256)
-            .ok_or_else(|| other("more bytes than are taken".to_owned()))?;
+            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "more bytes than are taken"))?;
         match entry {
             END => return Ok(received),
             FAILED => return Err(failure(mode, &text)),

@@ -21,6 +21,16 @@ pub(crate) trait Adapter: Send + Sync {
         Some(&["--version"])
     }
 
+    /// The Python package that it is, where the program is Python itself; its version is the agent's.
+    fn package(&self) -> Option<PythonPackage> {
+        None
+    }
+
+    /// Further programs that it starts by name, under the names of their packages.
+    fn also_needs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// How a person installs it, for the message where it is missing.
     fn install(&self) -> &'static str;
 
@@ -31,6 +41,15 @@ pub(crate) trait Adapter: Send + Sync {
     fn end(&self, output: &ExecOutput) -> AgentEnd {
         by_exit(output)
     }
+}
+
+/// An agent that is a library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PythonPackage {
+    /// As it is installed.
+    pub(super) name: &'static str,
+    /// A folder of it below `site-packages`.
+    pub(super) folder: &'static str,
 }
 
 /// What an agent needs to know.

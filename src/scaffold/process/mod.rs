@@ -9,7 +9,9 @@ mod codex;
 mod custom;
 mod mini_swe_agent;
 mod opencode;
+mod openhands;
 mod probe;
+mod terminus_2;
 #[cfg(test)]
 mod tests;
 
@@ -19,18 +21,24 @@ pub(super) use codex::Codex;
 pub(super) use custom::Custom;
 pub(super) use mini_swe_agent::MiniSweAgent;
 pub(super) use opencode::OpenCode;
+pub(super) use openhands::OpenHands;
+pub(super) use terminus_2::Terminus2;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 
-use super::{AgentEnd, AgentJob, AgentReport, Scaffold, ScaffoldError};
+use super::{AgentEnd, AgentJob, AgentReport, CutLogs, Scaffold, ScaffoldError};
 use crate::config::ScaffoldSection;
 use crate::sandbox::{ExecOutput, ExecRequest, Sandbox};
 
-/// Kept of what an agent prints.
+/// Kept of what an agent prints, its beginning and its end.
 const OUTPUT_LIMIT: usize = 8 << 20;
+/// Kept of an agent's own log files.
+const LOGS_LIMIT: u64 = 64 << 20;
+/// Beside those, where there were more.
+const CUT_MARK: &str = "own.cut";
 /// Time for an agent to end by itself once the proxy takes no more calls of it.
 const AFTER_LAST_CALL: Duration = Duration::from_secs(10);
 /// Time for small commands around the agent.
@@ -139,13 +147,20 @@ impl Scaffold for ProcessAgent {
             let log = job.logs().join(format!("{}.log", self.adapter.name()));
             fs_err::write(log, &output.output).map_err(|error| self.setup(error.to_string()))?;
         }
-        self.collect_logs(&job).await;
+        let files_cut = self.collect_logs(&job).await;
         let output = ended?;
-        Ok(AgentReport::uncounted(if output.timed_out {
+        let end = if output.timed_out {
             AgentEnd::Timeout
         } else {
             self.adapter.end(&output)
-        }))
+        };
+        Ok(AgentReport {
+            cut: CutLogs {
+                printed: output.truncated,
+                files: files_cut,
+            },
+            ..AgentReport::uncounted(end)
+        })
     }
 }
 
@@ -157,14 +172,22 @@ impl ProcessAgent {
         }
     }
 
-    /// The agent's own logs. They are for people: a trial does not fail for them.
-    async fn collect_logs(&self, job: &AgentJob) {
+    /// The agent's own logs, and whether they had to be cut. They are for people: a trial does not fail for them.
+    async fn collect_logs(&self, job: &AgentJob) -> bool {
         let to = job.logs().join("own");
-        match tokio::time::timeout(SMALL, job.sandbox.download(LOGS, &to)).await {
+        match tokio::time::timeout(SMALL, job.sandbox.download_within(LOGS, &to, LOGS_LIMIT)).await {
             Ok(Ok(())) => {}
+            Ok(Err(error)) if error.is_too_large() => {
+                let mark = format!("{LOGS} held more than {LOGS_LIMIT} bytes: `own` is what came first of it\n");
+                if let Err(error) = fs_err::write(job.logs().join(CUT_MARK), mark) {
+                    tracing::warn!(%error, "the agent's logs are cut");
+                }
+                return true;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "no logs of the agent"),
             Err(_) => tracing::warn!("the agent's logs were not copied within {SMALL:?}"),
         }
+        false
     }
 }
 

@@ -16,6 +16,11 @@ const PLACES: [&str; 4] = ["bin", "node_modules/.bin", ".bin", ""];
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Exit code of a shell where a program is not there.
 const NOT_FOUND: i32 = 127;
+/// Tells the version of a Python package; the exit code is that of a program that is not there where it is not.
+const PACKAGE_VERSION: &str = "import sys\n\
+    from importlib import metadata\n\
+    try: print(metadata.version(sys.argv[1]))\n\
+    except metadata.PackageNotFoundError: sys.exit(127)";
 
 /// The agent's PATH inside.
 pub(super) fn path(section: &ScaffoldSection) -> String {
@@ -39,22 +44,16 @@ pub(super) async fn version(
         reason,
     };
     let program = adapter.program();
-    let mut request =
-        ExecRequest::shell("command -v -- \"$0\" >/dev/null || exit 127; [ $# = 0 ] || exec \"$0\" \"$@\"");
-    request.argv.push(program.to_owned());
-    request.argv.extend(
-        adapter
-            .version_args()
-            .unwrap_or_default()
-            .iter()
-            .map(|word| (*word).to_owned()),
-    );
-    request.env.insert("PATH".to_owned(), path(section));
-    request.env.extend(section.env.clone());
-    request.timeout = PATIENCE;
-    let output = sandbox.exec(request).await?;
+    let output = sandbox.exec(question(adapter, section)).await?;
     if output.exit_code == NOT_FOUND {
-        return Err(wrong(missing(adapter, section)));
+        let other = output.output.trim();
+        return Err(wrong(match adapter.also_needs().iter().find(|name| **name == other) {
+            Some(name) => format!(
+                "there is no `{name}` in the sandbox, which `{}` starts; install it",
+                adapter.name()
+            ),
+            None => missing(adapter, section),
+        }));
     }
     let said = output.output.trim();
     if output.exit_code != 0 {
@@ -77,10 +76,34 @@ pub(super) async fn version(
     }
 }
 
+/// Asks for the program, what it needs and its version.
+fn question(adapter: &dyn Adapter, section: &ScaffoldSection) -> ExecRequest {
+    let needs = adapter.also_needs().join(" ");
+    let mut request = ExecRequest::shell(format!(
+        "command -v -- \"$0\" >/dev/null || exit {NOT_FOUND}; \
+         for other in {needs}; do command -v \"$other\" >/dev/null || {{ echo \"$other\"; exit {NOT_FOUND}; }}; done; \
+         [ $# = 0 ] || exec \"$0\" \"$@\""
+    ));
+    request.argv.push(adapter.program().to_owned());
+    if let Some(package) = adapter.package() {
+        let words = ["-c", PACKAGE_VERSION, package.name];
+        request.argv.extend(words.map(str::to_owned));
+    } else {
+        let words = adapter.version_args().unwrap_or_default();
+        request.argv.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+    request.env.insert("PATH".to_owned(), path(section));
+    request.env.extend(section.env.clone());
+    request.timeout = PATIENCE;
+    request
+}
+
 /// The same message without a sandbox: its PATH leads to this machine's own folders.
 pub(super) fn missing_here(adapter: &dyn Adapter, section: &ScaffoldSection) -> Option<String> {
     let program = adapter.program();
-    let there = if program.contains('/') {
+    let there = if let Some(package) = adapter.package() {
+        is_installed(section, package.folder)
+    } else if program.contains('/') {
         Path::new(program).is_file()
     } else {
         on_path(&std::env::split_paths(&path(section)).collect::<Vec<_>>(), program).is_some()
@@ -88,9 +111,37 @@ pub(super) fn missing_here(adapter: &dyn Adapter, section: &ScaffoldSection) -> 
     (!there).then(|| missing(adapter, section))
 }
 
+/// Whether a Python that the agent would find holds this folder.
+fn is_installed(section: &ScaffoldSection, folder: &str) -> bool {
+    let system = ["/usr/local", "/usr"].map(PathBuf::from);
+    let libraries = section
+        .runtime_mount
+        .iter()
+        .chain(&system)
+        .map(|prefix| prefix.join("lib"));
+    let pythons = libraries
+        .filter_map(|library| std::fs::read_dir(library).ok())
+        .flatten()
+        .flatten();
+    pythons
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+        .flat_map(|entry| ["site-packages", "dist-packages"].map(|place| entry.path().join(place).join(folder)))
+        .any(|found| found.is_dir())
+}
+
 /// What a person can do about a program that is not inside.
 fn missing(adapter: &dyn Adapter, section: &ScaffoldSection) -> String {
     let program = adapter.program();
+    if let Some(package) = adapter.package() {
+        return format!(
+            "there is no Python package `{}` in the sandbox (`{program}` of PATH {}). Install it ({}), and write the \
+             environment's folder as `runtime_mount` below `[scaffold]`, and that of the Python it was made from unless \
+             that is below /usr",
+            package.name,
+            path(section),
+            adapter.install()
+        );
+    }
     let mut text = format!("there is no `{program}` in the sandbox (PATH {})", path(section));
     let here =
         std::env::var_os("PATH").and_then(|path| on_path(&std::env::split_paths(&path).collect::<Vec<_>>(), program));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Adapter, ClaudeCode, Codex, Custom, Endpoint, MiniSweAgent, OpenCode};
+use super::{Adapter, ClaudeCode, Codex, Custom, Endpoint, MiniSweAgent, OpenCode, OpenHands, Terminus2};
 use crate::config::Dialect;
 use crate::sandbox::ExecOutput;
 use crate::scaffold::AgentEnd;
@@ -36,13 +36,17 @@ fn ended(exit_code: i32, output: &str) -> ExecOutput {
 fn every_agent_is_pointed_at_its_session_and_given_the_task() {
     let custom = Custom::new(&["agent".to_owned(), "{instruction}".to_owned()]).unwrap();
     let opencode = |dialect| Box::new(OpenCode { dialect }) as Box<dyn Adapter>;
-    let agents: [Box<dyn Adapter>; 7] = [
+    let openhands = |dialect| Box::new(OpenHands { dialect }) as Box<dyn Adapter>;
+    let agents: [Box<dyn Adapter>; 10] = [
         Box::new(ClaudeCode),
         Box::new(Codex),
         opencode(Dialect::Chat),
         opencode(Dialect::Anthropic),
         opencode(Dialect::Responses),
         Box::new(MiniSweAgent),
+        openhands(Dialect::Chat),
+        openhands(Dialect::Anthropic),
+        Box::new(Terminus2),
         Box::new(custom),
     ];
     for agent in agents {
@@ -78,6 +82,38 @@ fn configuration_files_are_in_their_own_formats() {
     assert_eq!(provider["npm"], "@ai-sdk/anthropic");
     assert_eq!(provider["models"]["policy"]["limit"]["context"], 32_768);
     assert_eq!(config["small_model"], "lego/policy");
+}
+
+#[test]
+fn agents_that_are_libraries_are_started_by_a_runner() {
+    let launch = OpenHands {
+        dialect: Dialect::Anthropic,
+    }
+    .launch(&endpoint());
+    assert_eq!(launch.argv[1], launch.files[0].0);
+    assert_eq!(launch.env["LLM_MODEL"], "anthropic/policy");
+    assert_eq!(launch.env["LLM_BASE_URL"], "http://127.0.0.1:8080/sess/s");
+    let launch = Terminus2.launch(&endpoint());
+    assert_eq!(launch.argv[1], launch.files[0].0);
+    let settings: serde_json::Value = serde_json::from_str(&launch.env["LEGO_TERMINUS"]).unwrap();
+    assert_eq!(settings["session_id"], "s");
+    assert_eq!(settings["model_info"]["max_input_tokens"], 32_768);
+}
+
+#[test]
+fn the_turn_limit_of_openhands_is_no_failure() {
+    let openhands = OpenHands { dialect: Dialect::Chat };
+    let event =
+        |code: &str| format!("{{\"kind\":\"ConversationErrorEvent\",\"code\":\"{code}\"}}\nthe conversation ended\n");
+    assert_eq!(
+        openhands.end(&ended(1, &event("MaxIterationsReached"))),
+        AgentEnd::MaxTurns
+    );
+    assert!(matches!(
+        openhands.end(&ended(1, &event("LLMError"))),
+        AgentEnd::Failed { .. }
+    ));
+    assert_eq!(openhands.end(&ended(0, "{}\n")), AgentEnd::Completed);
 }
 
 #[test]

@@ -1,26 +1,35 @@
 //! Real, unmodified agents through `lego rollout`: on a task with a real verifier, with a real tokenizer and template,
 //! and answers that are given token by token. What trains is exactly those tokens, once each.
 
+mod agent;
+mod faults;
+mod logs;
 mod script;
+mod servers;
+mod terminus;
 mod training;
 mod trial;
 
 use serde_json::json;
 
+use agent::Agent;
 use script::{Script, calls, raw, says};
-use trial::{Agent, Trial};
+use trial::Trial;
 
 /// Writes, looks twice at once, and says that it is done.
-fn hello(agent: Agent) {
-    let script = Script::new([
+fn hello_script(agent: Agent) -> Script {
+    Script::new([
         calls("I write the file.", &[agent.bash(script::WRITE)]),
         calls(
             "Now I check it.",
             &[agent.bash("cat hello.txt"), agent.bash("wc -c hello.txt")],
         ),
         agent.last("Done: hello.txt holds the line."),
-    ]);
-    let episode = Trial::new(agent, script).passes();
+    ])
+}
+
+fn hello(agent: Agent) {
+    let episode = Trial::new(agent, hello_script(agent)).passes();
     assert_eq!(episode.segments, 1, "{episode:?}");
     assert_eq!(episode.turns, 3, "{episode:?}");
 }
@@ -60,6 +69,16 @@ fn mini_swe_agent_writes_a_file() {
     hello(Agent::MINI_SWE_AGENT);
 }
 
+#[test]
+fn openhands_writes_a_file_over_chat_completions() {
+    hello(Agent::OPENHANDS);
+}
+
+#[test]
+fn openhands_writes_a_file_over_anthropic_messages() {
+    hello(Agent::OPENHANDS_ANTHROPIC);
+}
+
 /// A tool that is not there, a call that is no JSON, and then what works.
 fn recovers(agent: Agent) {
     let broken = raw(&format!(
@@ -88,6 +107,11 @@ fn codex_recovers_from_calls_that_cannot_be_made() {
 #[test]
 fn opencode_recovers_from_calls_that_cannot_be_made() {
     recovers(Agent::OPENCODE);
+}
+
+#[test]
+fn openhands_recovers_from_calls_that_cannot_be_made() {
+    recovers(Agent::OPENHANDS);
 }
 
 /// Thinking comes back in each dialect's own way, or not at all.
@@ -195,6 +219,20 @@ fn an_agent_that_is_not_there_is_named_before_any_trial() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(
         said.contains("`codex`") && said.contains("npm install @openai/codex"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_library_that_is_not_there_is_named_before_any_trial() {
+    let script = Script::new([says("never asked")]);
+    let output = Trial::new(Agent::OPENHANDS, script)
+        .set("scaffold.runtime_mount=[]")
+        .run();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("`openhands-sdk`") && said.contains("Python 3.12"),
         "{said}"
     );
 }

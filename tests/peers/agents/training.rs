@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::trial::Agent;
+use super::agent::Agent;
 use crate::{root, succeeds};
 
 #[test]

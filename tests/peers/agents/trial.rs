@@ -1,5 +1,6 @@
 //! One trial of an agent, and what has to hold of every one of them.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -8,122 +9,13 @@ use lego::shard::ShardReader;
 use lego::trajectory::Episode;
 use serde_json::{Value, json};
 
-use super::script::{Script, says};
+use super::agent::Agent;
+use super::script::Script;
+use super::servers::{Servers, Trouble};
 use crate::{peers, root, succeeds};
 
-/// An agent and how the policy speaks to it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Agent {
-    name: &'static str,
-    dialect: Option<&'static str>,
-    /// Folder of what `tests/run` installed.
-    installed: &'static str,
-    bash: &'static str,
-    /// Name of the tool's argument.
-    command: &'static str,
-    version: &'static str,
-    endpoint: &'static str,
-}
-
-impl Agent {
-    pub(super) const CLAUDE_CODE: Self = Self {
-        name: "claude-code",
-        dialect: None,
-        installed: "npm/agents",
-        bash: "Bash",
-        command: "command",
-        version: "2.1.332",
-        endpoint: "anthropic_messages",
-    };
-    pub(super) const OLDER_CLAUDE_CODE: Self = Self {
-        installed: "npm/claude-code-2.1.197",
-        version: "2.1.197",
-        ..Self::CLAUDE_CODE
-    };
-    pub(super) const CODEX: Self = Self {
-        name: "codex",
-        bash: "exec_command",
-        command: "cmd",
-        version: "0.171.0",
-        endpoint: "openai_responses",
-        ..Self::CLAUDE_CODE
-    };
-    pub(super) const OPENCODE: Self = Self {
-        name: "opencode",
-        bash: "bash",
-        version: "1.18.33",
-        endpoint: "openai_chat_completions",
-        ..Self::CLAUDE_CODE
-    };
-    pub(super) const OPENCODE_ANTHROPIC: Self = Self {
-        dialect: Some("anthropic"),
-        endpoint: "anthropic_messages",
-        ..Self::OPENCODE
-    };
-    pub(super) const OPENCODE_RESPONSES: Self = Self {
-        dialect: Some("responses"),
-        endpoint: "openai_responses",
-        ..Self::OPENCODE
-    };
-    pub(super) const MINI_SWE_AGENT: Self = Self {
-        name: "mini-swe-agent",
-        installed: "pip/mini-swe-agent",
-        version: "2.4.6",
-        ..Self::OPENCODE
-    };
-    pub(super) const CUSTOM: Self = Self {
-        name: "custom",
-        installed: "pip/readers",
-        version: "",
-        ..Self::OPENCODE
-    };
-
-    pub(super) fn bash_name(self) -> &'static str {
-        self.bash
-    }
-
-    /// A call that runs a command.
-    pub(super) fn bash(self, command: &str) -> (&'static str, Value) {
-        let mut arguments = json!({self.command: command});
-        if self.name == "opencode" {
-            arguments["description"] = json!("run it");
-        }
-        (self.bash, arguments)
-    }
-
-    /// The same as the policy writes it.
-    pub(super) fn bash_text(self, command: &str) -> String {
-        let (name, arguments) = self.bash(command);
-        format!(
-            "<tool_call>\n{}\n</tool_call>",
-            json!({"name": name, "arguments": arguments})
-        )
-    }
-
-    /// How it learns that the work is done.
-    pub(super) fn last(self, text: &str) -> Value {
-        if self.name == "mini-swe-agent" {
-            super::calls(text, &[self.bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")])
-        } else {
-            says(text)
-        }
-    }
-
-    /// Folders that the agent's program and what runs it lie in.
-    pub(super) fn mounts(self) -> Vec<PathBuf> {
-        let installed = peers(self.installed);
-        let mut mounts = vec![installed.clone()];
-        let python = installed.join("bin/python");
-        if python.exists() {
-            let output = succeeds(Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]));
-            let prefix = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
-            if !prefix.starts_with("/usr") {
-                mounts.push(prefix);
-            }
-        }
-        mounts
-    }
-}
+/// Tokens that open an answer in the template of the tests' tokenizer.
+const OPENING: [u32; 3] = [151_644, 77_091, 198];
 
 /// What came of a trial.
 #[derive(Debug)]
@@ -132,6 +24,10 @@ pub(super) struct Seen {
     pub(super) side_segments: usize,
     pub(super) turns: u32,
     pub(super) parse_errors: u64,
+    /// Of the servers, where there are some.
+    pub(super) generations: u64,
+    /// What the agent printed.
+    pub(super) log: String,
 }
 
 /// One trial of one agent on one task.
@@ -140,6 +36,9 @@ pub(super) struct Trial {
     script: Script,
     folder: tempfile::TempDir,
     set: Vec<String>,
+    servers: Option<Servers>,
+    /// Tokens of the script, once they were asked for.
+    answers: OnceCell<Vec<Vec<u32>>>,
     /// Stands in the environment of every process of the trial.
     mark: String,
 }
@@ -153,12 +52,32 @@ impl Trial {
             script,
             folder,
             set: Vec::new(),
+            servers: None,
+            answers: OnceCell::new(),
             mark,
         }
     }
 
     pub(super) fn set(mut self, value: &str) -> Self {
         self.set.push(value.to_owned());
+        self
+    }
+
+    /// The script's answers come from servers: these many.
+    pub(super) fn on_servers(mut self, count: usize, trouble: Trouble) -> Self {
+        self.write();
+        self.servers = Some(Servers::start(
+            count,
+            self.answers().to_vec(),
+            OPENING.to_vec(),
+            trouble,
+        ));
+        self
+    }
+
+    /// One entry more in the environment of the agent.
+    pub(super) fn env(mut self, name: &str, value: &str) -> Self {
+        self.set.push(format!("scaffold.env.{name}=\"{value}\""));
         self
     }
 
@@ -227,6 +146,10 @@ impl Trial {
             .arg("-o")
             .arg(self.path("out"));
         command.args(["--format", "jsonl"]).env("HOME", self.path("home"));
+        if let Some(servers) = &self.servers {
+            let endpoints = format!("engine.endpoints={:?}", servers.urls);
+            command.args(["--set", "engine.kind=vllm", "--set", &endpoints]);
+        }
         for value in &self.set {
             command.args(["--set", value]);
         }
@@ -240,9 +163,14 @@ impl Trial {
 
     /// Runs it: the task is solved, and exactly the script's tokens train, once each, in order.
     pub(super) fn passes(self) -> Seen {
+        self.passes_and_stays().1
+    }
+
+    /// The same; also hands over the folder that holds what the trial left.
+    pub(super) fn passes_and_stays(self) -> (tempfile::TempDir, Seen) {
         let (episode, seen) = self.solves();
         assert_eq!(trained(&episode), self.scripted(), "{}", self.log());
-        seen
+        (self.folder, seen)
     }
 
     /// The same where conversations come in an order of their own.
@@ -287,6 +215,8 @@ impl Trial {
             side_segments: episode.segments.iter().filter(|segment| !segment.is_main_agent).count(),
             turns: episode.audit.num_turns,
             parse_errors: self.parse_errors(),
+            generations: self.servers.as_ref().map_or(0, Servers::generations),
+            log: self.log(),
         };
         (episode, seen)
     }
@@ -310,12 +240,21 @@ impl Trial {
 
     /// Tokens of the script, in the order of its answers.
     fn scripted(&self) -> Vec<u32> {
+        self.answers().concat()
+    }
+
+    /// The same, answer by answer.
+    pub(super) fn answers(&self) -> &[Vec<u32>] {
+        self.answers.get_or_init(|| self.tokens())
+    }
+
+    fn tokens(&self) -> Vec<Vec<u32>> {
         let prompt = PromptBuilder::load(&self.path("model"), None).unwrap();
         let tokens = |answer: &Value| match answer["raw"].as_str() {
             Some(text) => prompt.written(text).unwrap(),
             None => prompt.answer(&message(answer)).unwrap(),
         };
-        self.script.answers().flat_map(tokens).collect()
+        self.script.answers().map(tokens).collect()
     }
 }
 
