@@ -36,7 +36,8 @@ impl Adapter for OpenCode {
                 "npm": package,
                 "name": "lego",
                 // All three want the version in it.
-                "options": {"baseURL": endpoint.v1(), "apiKey": endpoint.token},
+                // A request that outlasts its time-out (5 minutes otherwise) ends it: it never asks again.
+                "options": {"baseURL": endpoint.v1(), "apiKey": endpoint.token, "timeout": false},
                 "models": {endpoint.model: {
                     "name": endpoint.model,
                     "tool_call": true,

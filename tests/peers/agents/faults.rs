@@ -1,6 +1,6 @@
 //! What befalls the servers below real agents: the result is that of an undisturbed run.
 //!
-//! A few agents stand for all; `LEGO_TEST_AGENTS=all`, which `tests/run --full` sets, takes every one.
+//! A few agents stand for all; `tests/run --full` takes every one.
 
 use std::time::Duration;
 
@@ -8,13 +8,7 @@ use super::agent::Agent;
 use super::script::Script;
 use super::servers::Trouble;
 use super::trial::Trial;
-use super::{hello_script, terminus};
-
-/// These agents, and with `LEGO_TEST_AGENTS=all` those too.
-fn with<const N: usize, const M: usize>(always: [Agent; N], rest: [Agent; M]) -> Vec<Agent> {
-    let all = std::env::var("LEGO_TEST_AGENTS").is_ok_and(|which| which == "all");
-    always.into_iter().chain(rest.into_iter().filter(|_| all)).collect()
-}
+use super::{hello_script, terminus, with};
 
 /// What the agent is made to do, and how many answers it asks for.
 fn script_of(agent: Agent) -> (Script, u64) {
@@ -57,7 +51,7 @@ fn agents_that_wait_for_whole_answers_outlive_a_server() {
     }
 }
 
-/// The agent gives up and asks the same again while the first answer is still being sampled: that one is the answer.
+/// The agent gives up and asks the same again (opencode never does) while the first answer is still being sampled: that one is the answer.
 fn asks_again(agent: Agent) {
     // Longer than the agent waits, and than the proxy keeps its own first word back.
     let slow = Trouble::Slow(1, Duration::from_secs(8));
@@ -82,7 +76,12 @@ fn asks_again(agent: Agent) {
 fn agents_that_ask_again_get_the_same_answer() {
     let agents = with(
         [Agent::CLAUDE_CODE, Agent::CODEX],
-        [Agent::MINI_SWE_AGENT, Agent::OPENHANDS, Agent::TERMINUS_2],
+        [
+            Agent::MINI_SWE_AGENT,
+            Agent::OPENCODE,
+            Agent::OPENHANDS,
+            Agent::TERMINUS_2,
+        ],
     );
     for agent in agents {
         asks_again(agent);

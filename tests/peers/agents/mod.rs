@@ -16,6 +16,12 @@ use agent::Agent;
 use script::{Script, calls, raw, says};
 use trial::Trial;
 
+/// These agents, and with `LEGO_TEST_AGENTS=all`, which `tests/run --full` sets, those too.
+fn with<const N: usize, const M: usize>(always: [Agent; N], rest: [Agent; M]) -> Vec<Agent> {
+    let all = std::env::var("LEGO_TEST_AGENTS").is_ok_and(|which| which == "all");
+    always.into_iter().chain(rest.into_iter().filter(|_| all)).collect()
+}
+
 /// Writes, looks twice at once, and says that it is done.
 fn hello_script(agent: Agent) -> Script {
     Script::new([
@@ -69,14 +75,12 @@ fn mini_swe_agent_writes_a_file() {
     hello(Agent::MINI_SWE_AGENT);
 }
 
+/// Over Chat Completions it does so in `faults`, too.
 #[test]
-fn openhands_writes_a_file_over_chat_completions() {
-    hello(Agent::OPENHANDS);
-}
-
-#[test]
-fn openhands_writes_a_file_over_anthropic_messages() {
-    hello(Agent::OPENHANDS_ANTHROPIC);
+fn openhands_writes_a_file() {
+    for agent in with([Agent::OPENHANDS_ANTHROPIC], [Agent::OPENHANDS]) {
+        hello(agent);
+    }
 }
 
 /// A tool that is not there, a call that is no JSON, and then what works.
@@ -149,6 +153,13 @@ fn codex_thinks() {
 #[test]
 fn opencode_thinks() {
     thinks(Agent::OPENCODE);
+}
+
+#[test]
+fn openhands_thinks() {
+    for agent in with([], [Agent::OPENHANDS, Agent::OPENHANDS_ANTHROPIC]) {
+        thinks(agent);
+    }
 }
 
 /// A sub-agent does the work; its conversation is another one.

@@ -60,3 +60,22 @@ fn terminus_recovers_from_what_is_no_command() {
     let episode = Trial::new(Agent::TERMINUS_2, script).passes();
     assert_eq!((episode.segments, episode.turns), (1, 5), "{episode:?}");
 }
+
+/// Its thinking is not shown to it again.
+#[test]
+fn terminus_thinks() {
+    let thinks = |answer: &Value| {
+        raw(&format!(
+            "<think>\nHm.\n</think>\n\n{}",
+            answer["raw"].as_str().unwrap()
+        ))
+    };
+    let script = Script::new([
+        thinks(&types(&[script::WRITE])),
+        thinks(&types(&["cat hello.txt"])),
+        thinks(&done()),
+        thinks(&done()),
+    ]);
+    let episode = Trial::new(Agent::TERMINUS_2, script).passes();
+    assert_eq!((episode.segments, episode.turns), (1, 4), "{episode:?}");
+}
