@@ -7,11 +7,13 @@ use lego::config::{ConfigFile, Layers, Loaded, Override, load};
 
 use crate::failure::Failure;
 
+const DEFAULT: &str = "run.toml";
+
 /// Which run config, and what is set above it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigArgs {
     /// Run config, or `-` for stdin
-    #[arg(value_name = "RUN.TOML", default_value = "run.toml")]
+    #[arg(value_name = "RUN.TOML", default_value = DEFAULT)]
     pub(crate) file: PathBuf,
 
     /// Set a key above all files, such as `--set rollout.group_size=16`; can be repeated
@@ -20,6 +22,18 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// As `load`; where no file is named and none is there, without one.
+    pub(crate) fn load_or_default(&self, flags: Vec<Override>) -> Result<Loaded, Failure> {
+        if self.file == Path::new(DEFAULT) && !self.file.exists() {
+            let file = ConfigFile::Text {
+                name: DEFAULT.to_owned(),
+                text: String::new(),
+            };
+            return self.load_from(file, flags);
+        }
+        self.load(flags)
+    }
+
     /// Reads all layers; `flags` are the command's own that stand for one key, above `--set`.
     pub(crate) fn load(&self, flags: Vec<Override>) -> Result<Loaded, Failure> {
         let file = if self.file == Path::new("-") {
@@ -34,6 +48,10 @@ impl ConfigArgs {
         } else {
             ConfigFile::Path(self.file.clone())
         };
+        self.load_from(file, flags)
+    }
+
+    fn load_from(&self, file: ConfigFile, flags: Vec<Override>) -> Result<Loaded, Failure> {
         // A variable that is no text cannot set a key.
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

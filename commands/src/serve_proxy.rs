@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   lego serve-proxy run.toml --capture shards --anonymous
   eval \"$(lego serve-proxy run.toml --capture shards --print-env)\"
+  lego serve-proxy --upstream http://localhost:8080 --capture shards --anonymous
   lego serve-proxy run.toml --replay shards/calls/session.jsonl";
 
 /// Serve an OpenAI and Anthropic API in front of the policy and record exact tokens
@@ -26,9 +27,9 @@ Examples:
 pub(crate) struct ServeProxyArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Engine to send to; can be repeated (not built yet)
+    /// Hosted API to pass calls on to, which gives no token ids; needs no run config (`engine.kind = "openai"`)
     #[arg(long, value_name = "URL")]
-    upstream: Vec<String>,
+    upstream: Option<String>,
     /// Address to listen on; port 0 picks a free one (`proxy.listen`)
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -59,11 +60,14 @@ pub(crate) struct ServeProxyArgs {
 
 #[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: ServeProxyArgs) -> Result<Exit, Failure> {
-    if !args.upstream.is_empty() {
-        return Err(Failure::not_built("lego serve-proxy --upstream")
-            .hint("run.toml names the engine: `engine.kind` and `engine.endpoints`"));
-    }
+    let upstream = |key: &str, value: String| Override::flag("--upstream", key, value);
     let overrides = [
+        args.upstream
+            .as_ref()
+            .map(|_| upstream("engine.kind", "openai".to_owned())),
+        args.upstream
+            .as_ref()
+            .map(|url| upstream("engine.endpoints", format!("[{url:?}]"))),
         args.listen
             .as_ref()
             .map(|address| Override::flag("--listen", "proxy.listen", address)),
@@ -71,7 +75,12 @@ pub(crate) fn run(printer: &Printer, args: ServeProxyArgs) -> Result<Exit, Failu
             .as_ref()
             .map(|folder| Override::flag("--tokenizer", "policy.tokenizer", folder.display())),
     ];
-    let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
+    let overrides = overrides.into_iter().flatten().collect();
+    let loaded = if args.upstream.is_some() {
+        args.config.load_or_default(overrides)?
+    } else {
+        args.config.load(overrides)?
+    };
     if let Some(log) = &args.replay {
         return wiring::replay(printer, &loaded, log, args.format);
     }

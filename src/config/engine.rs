@@ -11,17 +11,20 @@ use super::ByteSize;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
-    /// Which server. The clients of `vllm` and `sglang` were tested against local servers that answer with the shapes of
+    /// What answers. The clients of `vllm` and `sglang` were tested against local servers that answer with the shapes of
     /// vLLM 0.32 (recorded from one that ran) and `SGLang` 0.5 (from its source), not against the programs themselves.
     pub kind: EngineKind,
-    /// The servers, such as `http://host:8000`; several are replicas of the same policy (`vllm`, `sglang`).
+    /// The servers, such as `http://host:8000`; several are replicas of the same policy (`vllm`, `sglang`). Of `openai` one,
+    /// such as `http://host:8000/v1`.
     pub endpoints: Vec<String>,
-    /// Environment variable that holds the servers' key, sent as `Authorization: Bearer` (`vllm`, `sglang`).
+    /// Environment variable that holds the servers' key, sent as `Authorization: Bearer` (`vllm`, `sglang`,
+    /// `openai`).
     pub api_key_env: Option<String>,
     /// How the servers get new weights (`vllm`, `sglang`). `disk`: from a folder below the run's `weights`, which must
     /// be readable under the same path where they run.
     pub weight_sync: WeightSync,
-    /// Name under which the policy is served; empty: `policy`. Servers in other processes must know it, where it is set.
+    /// Name under which the policy is served; empty: `policy`. Servers in other processes must know it, where it is set; with
+    /// `openai` it is the model that is asked, and empty the only one that there is.
     pub served_model: String,
     /// How tool calls are written; `auto` reads it off the chat template.
     #[schemars(extend("enum" = [
@@ -68,10 +71,13 @@ pub enum EngineKind {
     Vllm,
     /// `SGLang` servers, named by `endpoints`.
     Sglang,
+    /// A hosted API that speaks Chat Completions, named by `endpoints`: for evaluation and collecting data. It gives no
+    /// token ids, so that its rows have none and never train.
+    Openai,
 }
 
 impl EngineKind {
-    /// Whether it is a server in another process.
+    /// Whether it is a server of the policy in another process, with tokens in and out.
     pub fn is_remote(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang)
     }

@@ -34,7 +34,6 @@ const VALUES: &[(&str, &[&str])] = &[
         &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
     ("sandbox.backend", &["docker", "kubernetes", "harbor"]),
-    ("engine.kind", &["openai"]),
     ("engine.weight_sync", &["lora", "rolling"]),
     ("capture.builder", &["tree"]),
     ("train.algorithm", &["reinforce_plus_plus", "ppo", "cispo"]),

@@ -9,9 +9,6 @@ use crate::run_dir::RunDir;
 use crate::shard::{Row, ShardError, ShardReader, group_episodes};
 use crate::trajectory::Segment;
 
-/// Ends the names of folders with trials of a validation.
-const VALIDATION: &str = "_eval";
-
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardsReport {
@@ -63,12 +60,8 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
             report.trained += tokens as u64;
         }
         let folder = run.as_ref().map(|run| {
-            let trial = run.trial(u64::try_from(episode.step).unwrap_or_default(), &episode.trial_name);
-            if episode.group_id.is_validation() {
-                with_suffix(&trial, VALIDATION)
-            } else {
-                trial
-            }
+            let step = u64::try_from(episode.step).unwrap_or_default();
+            run.trial(step, episode.group_id.is_validation(), &episode.trial_name)
         });
         known.insert(
             folder.unwrap_or_default().join("calls.jsonl"),
@@ -87,7 +80,7 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
 fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsReport) -> Result<(), ShardError> {
     // A training run's validation has shards of its own, in another folder.
     let validation = known.keys().any(|log| is_of_validation(log));
-    let logs = call_logs(&run.trials(), |step| validation || !step.ends_with(VALIDATION))?;
+    let logs = call_logs(&run.trials(), |step| validation || !RunDir::holds_validation(step))?;
     if logs.is_empty() {
         return Ok(());
     }
@@ -112,17 +105,9 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
     Ok(())
 }
 
-/// The same trial below the folder of its step's validation.
-fn with_suffix(trial: &Path, suffix: &str) -> PathBuf {
-    let step = trial.parent().unwrap_or(trial);
-    let mut name = step.file_name().unwrap_or_default().to_owned();
-    name.push(suffix);
-    step.with_file_name(name).join(trial.file_name().unwrap_or_default())
-}
-
 fn is_of_validation(log: &Path) -> bool {
     let step = log.ancestors().nth(2).and_then(Path::file_name);
-    step.is_some_and(|name| name.to_string_lossy().ends_with(VALIDATION))
+    step.is_some_and(|name| RunDir::holds_validation(&name.to_string_lossy()))
 }
 
 /// The run that a folder is, or whose rollouts it holds.

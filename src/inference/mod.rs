@@ -1,9 +1,11 @@
 //! Engines: tokens in, tokens out.
 //!
 //! The trait `Engine` and its implementations. An engine never sees text or messages; whoever speaks to
-//! it has rendered the prompt, and records what comes back bit for bit.
+//! it has rendered the prompt, and records what comes back bit for bit. `hosted` is none: it takes messages, and what
+//! it answers never trains.
 
 pub mod embedded;
+pub mod hosted;
 pub mod replay;
 pub mod replicas;
 pub mod sglang;
@@ -14,10 +16,13 @@ mod fitness;
 mod prometheus;
 mod remote;
 mod request;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use embedded::{EmbeddedEngine, EmbeddedOptions};
 pub use error::EngineError;
 pub use fitness::check_logprobs;
+pub use hosted::{HostedAnswer, HostedApi, HostedError, HostedRequest};
 pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use replicas::Replicas;
@@ -68,7 +73,9 @@ pub trait Engine: Send + Sync {
     fn load(&self) -> EngineLoad;
 
     /// Whether generations carry the log-prob of each sampled token.
-    fn gives_logprobs(&self) -> bool;
+    fn gives_logprobs(&self) -> bool {
+        true
+    }
 
     /// Whether it wants `RequestOrigin::text`: only what plays recordings does.
     fn reads_text(&self) -> bool {

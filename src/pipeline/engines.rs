@@ -48,8 +48,8 @@ pub(super) struct Started {
 pub(super) enum Serving {
     Embedded(Arc<EmbeddedEngine>),
     Remote(Servers),
-    /// Its answers are recorded: weights are nothing to it.
-    Replay,
+    /// Its answers are recorded, or those of a hosted model: weights are nothing to it.
+    Fixed,
 }
 
 impl Serving {
@@ -58,12 +58,12 @@ impl Serving {
         match self {
             Self::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
             Self::Remote(servers) => servers.publish(version, weights).await,
-            Self::Replay => Ok(()),
+            Self::Fixed => Ok(()),
         }
     }
 }
 
-/// Starts the engine of this configuration.
+/// Starts the engine of this configuration, tokens in and out.
 pub(super) async fn start(
     config: &RunConfig,
     first: First,
@@ -86,6 +86,11 @@ pub(super) async fn start(
                 window,
             })
         }
+        EngineKind::Openai => Err(PipelineError::Config(
+            "engine.kind = \"openai\": a hosted API gives no token ids, so that none of its answers can train; sample from \
+             `embedded`, `vllm` or `sglang`, and keep this one for `lego rollout` and `lego serve-proxy`"
+                .to_owned(),
+        )),
     }
 }
 
@@ -123,7 +128,7 @@ fn replay(config: &RunConfig, model_window: usize, prompt: &Arc<PromptBuilder>) 
     });
     Ok(Started {
         engine: Arc::new(ReplayEngine::new(recording, render)),
-        serving: Serving::Replay,
+        serving: Serving::Fixed,
         window: model_window,
     })
 }

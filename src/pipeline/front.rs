@@ -12,13 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
 use super::engines::{self, First, Serving, Started};
+use super::remote_engines;
 use super::run::tokenizer_dir;
-use crate::config::RunConfig;
+use crate::config::{EngineKind, RunConfig};
 use crate::prompt::{PromptBuilder, ToolFormat};
-use crate::proxy::{Proxy, ProxyOptions};
+use crate::proxy::{PolicySource, Proxy, ProxyOptions, Source};
 use crate::shard::ShardMeta;
 
-/// A policy that is ready to be served.
+/// Window that agents are told of in front of a hosted model, where `policy.max_model_len` says nothing: its own is not
+/// known here, and a prompt that is too long is refused by its API.
+const HOSTED_WINDOW: usize = 128 << 10;
+
+/// A policy, or a hosted model, that is ready to be served.
 pub(super) struct Front {
     /// Of the proxy, but for what its user adds.
     pub options: ProxyOptions,
@@ -31,63 +36,111 @@ pub(super) struct Front {
     vocab_size: usize,
 }
 
+/// What answers, ready.
+struct Answering {
+    source: Source,
+    serving: Serving,
+    window: usize,
+    /// 0 where no token ids are given.
+    vocab_size: usize,
+    /// Name of the model.
+    model: String,
+}
+
 impl Front {
     /// Starts the engine, or connects to it, and takes the address.
     pub(super) async fn open(config: &RunConfig, first: First) -> Result<Self, PipelineError> {
-        let prompt = Arc::new(load_prompt(config)?);
-        let shape = shape(config)?;
-        let model_window = shape.max_position_embeddings;
-        let Started {
-            engine,
-            serving,
-            window,
-        } = engines::start(config, first, model_window, &prompt).await?;
-        let window = config
-            .policy
-            .max_model_len
-            .map_or(window.min(model_window), |own| window.min(own as usize));
+        let answering = match (config.engine.kind, &first) {
+            (EngineKind::Openai, First::Model) => hosted(config).await?,
+            _ => policy(config, first).await?,
+        };
         let listen_error = |source| PipelineError::Listen {
             address: config.proxy.listen.clone(),
             source,
         };
         let listener = TcpListener::bind(&config.proxy.listen).await.map_err(listen_error)?;
         let address = listener.local_addr()?;
-        let format = tool_format(config, &prompt)?;
-        let model = match config.engine.served_model.as_str() {
-            "" => "policy".to_owned(),
-            name => name.to_owned(),
+        let tool_parser = match &answering.source {
+            Source::Policy(policy) => policy.tool_format.map(ToolFormat::name).unwrap_or_default(),
+            Source::Hosted(_) => "",
         };
+        let tool_parser = tool_parser.to_owned();
         let options = ProxyOptions {
-            tool_format: format,
-            window,
+            window: answering.window,
             max_tokens: config.rollout.max_tokens,
             sampling: config.rollout.sampling(),
             retry_grace: config.proxy.retry_grace.0,
             capture: config.capture.train,
             builder: config.capture.builder,
-            ..ProxyOptions::new(engine, prompt, &model, &format!("http://{address}"))
+            ..ProxyOptions::over(answering.source, &answering.model, &format!("http://{address}"))
         };
         Ok(Self {
             options,
             listener,
             address,
-            tool_parser: format.map_or_else(String::new, |format| format.name().to_owned()),
-            serving,
-            vocab_size: shape.vocab_size,
+            tool_parser,
+            serving: answering.serving,
+            vocab_size: answering.vocab_size,
         })
     }
 
     /// What shards of its episodes say of themselves.
     pub(super) fn shard_meta(&self, run_id: &str) -> ShardMeta {
-        let prompt = &self.options.prompt;
+        let (tokenizer, template) = match self.options.policy() {
+            Some(policy) => (policy.prompt.tokenizer().sha256(), policy.prompt.template().sha256()),
+            None => ("", ""),
+        };
         ShardMeta {
             run_id: run_id.to_owned(),
             producer: concat!("lego ", env!("CARGO_PKG_VERSION")).to_owned(),
-            tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
-            template_sha256: prompt.template().sha256().to_owned(),
+            tokenizer_sha256: tokenizer.to_owned(),
+            template_sha256: template.to_owned(),
             vocab_size: self.vocab_size as u32,
         }
     }
+}
+
+/// The policy behind its engine.
+async fn policy(config: &RunConfig, first: First) -> Result<Answering, PipelineError> {
+    let prompt = Arc::new(load_prompt(config)?);
+    let shape = shape(config)?;
+    let model_window = shape.max_position_embeddings;
+    let Started {
+        engine,
+        serving,
+        window,
+    } = engines::start(config, first, model_window, &prompt).await?;
+    let window = config
+        .policy
+        .max_model_len
+        .map_or(window.min(model_window), |own| window.min(own as usize));
+    let model = match config.engine.served_model.as_str() {
+        "" => "policy".to_owned(),
+        name => name.to_owned(),
+    };
+    Ok(Answering {
+        source: Source::Policy(PolicySource {
+            engine,
+            tool_format: tool_format(config, &prompt)?,
+            prompt,
+        }),
+        serving,
+        window,
+        vocab_size: shape.vocab_size,
+        model,
+    })
+}
+
+/// A hosted model behind its API.
+async fn hosted(config: &RunConfig) -> Result<Answering, PipelineError> {
+    let api = remote_engines::hosted(config).await?;
+    Ok(Answering {
+        model: api.model().to_owned(),
+        source: Source::Hosted(Arc::new(api)),
+        serving: Serving::Fixed,
+        window: config.policy.max_model_len.map_or(HOSTED_WINDOW, |own| own as usize),
+        vocab_size: 0,
+    })
 }
 
 /// Answers clients until `stop`.

@@ -15,7 +15,7 @@ use crate::metrics::StepMetrics;
 use crate::prompt::PromptBuilder;
 use crate::shard::{ShardMeta, ShardReader};
 use crate::train::{OfflinePlan, ShardEntry};
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, Ledger};
 
 /// A run over shards.
 pub struct OfflineJob {
@@ -58,6 +58,14 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         return Err(PipelineError::Nothing(format!(
             "no episode in {}",
             job.shards.join(", ")
+        )));
+    }
+    let without_ids = |episode: &&Episode| episode.drop_reason.as_deref() == Some(Ledger::NO_TOKEN_IDS);
+    if let Some(episode) = episodes.iter().find(without_ids) {
+        return Err(PipelineError::Config(format!(
+            "the shards hold answers of a hosted API, such as those of `{}`: it gives no token ids, so that they can be \
+             scored and read, and never train; leave out what was sampled with `engine.kind = \"openai\"`",
+            episode.episode_id
         )));
     }
     if let Some(episode) = episodes.iter().find(|episode| episode.group_id.is_validation()) {

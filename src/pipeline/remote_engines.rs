@@ -11,7 +11,7 @@ use super::engines::First;
 use super::run::tokenizer_dir;
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{
-    Engine, EngineError, RemoteOptions, Replicas, SglangEngine, VllmEngine, check_logprobs, endpoint_problem,
+    Engine, EngineError, HostedApi, RemoteOptions, Replicas, SglangEngine, VllmEngine, check_logprobs, endpoint_problem,
 };
 use crate::prompt::PromptBuilder;
 use crate::train::checkpoint::PublishedWeights;
@@ -52,13 +52,7 @@ pub(super) async fn connect(
     prompt: &PromptBuilder,
 ) -> Result<(Servers, usize), PipelineError> {
     let section = &config.engine;
-    if section.endpoints.is_empty() {
-        return Err(PipelineError::MissingKey {
-            key: "engine.endpoints",
-            why: "the servers to sample from, such as [\"http://host:8000\"]",
-        });
-    }
-    let api_key = section.api_key_env.as_deref().map(key_of).transpose()?;
+    let servers = servers(config, first.version())?;
     let probes = OPEN_TEXTS
         .iter()
         .map(|text| Ok(prompt.tokenizer().encode(text)?.into()))
@@ -68,17 +62,8 @@ pub(super) async fn connect(
         First::Trainer { folder, .. } => Some(PublishedWeights::open(folder, &tokenizer_dir(config))?),
     };
     let (mut engines, mut window) = (Vec::new(), usize::MAX);
-    for endpoint in &section.endpoints {
-        if let Some(problem) = endpoint_problem(endpoint) {
-            return Err(PipelineError::Config(format!("engine.endpoints: {problem}")));
-        }
-        let options = RemoteOptions {
-            endpoint: endpoint.clone(),
-            api_key: api_key.clone(),
-            model: Some(section.served_model.clone()).filter(|name| !name.is_empty()),
-            version: first.version(),
-            patience: PATIENCE,
-        };
+    for options in servers {
+        let endpoint = options.endpoint.clone();
         let (engine, fits): (Arc<dyn Engine>, usize) = if section.kind == EngineKind::Sglang {
             let engine = SglangEngine::connect(options).await?;
             let fits = engine.window();
@@ -113,10 +98,47 @@ pub(super) async fn connect(
             .into());
         }
         window = window.min(fits);
-        engines.push((endpoint.clone(), engine));
+        engines.push((endpoint, engine));
     }
     let replicas = Arc::new(Replicas::new(engines));
     Ok((Servers { replicas, weights }, window))
+}
+
+/// Connects to the hosted API of the configuration.
+pub(super) async fn hosted(config: &RunConfig) -> Result<HostedApi, PipelineError> {
+    let mut servers = servers(config, PolicyVersion::default())?;
+    match (servers.pop(), servers.len()) {
+        (Some(options), 0) => Ok(HostedApi::connect(options).await?),
+        (_, more) => Err(PipelineError::Config(format!(
+            "engine.endpoints: a hosted API has one address, found {}",
+            more + 1
+        ))),
+    }
+}
+
+/// How to reach each server of the configuration, at least one.
+fn servers(config: &RunConfig, version: PolicyVersion) -> Result<Vec<RemoteOptions>, PipelineError> {
+    let section = &config.engine;
+    if section.endpoints.is_empty() {
+        return Err(PipelineError::MissingKey {
+            key: "engine.endpoints",
+            why: "the servers to sample from, such as [\"http://host:8000\"]",
+        });
+    }
+    let api_key = section.api_key_env.as_deref().map(key_of).transpose()?;
+    let options = section.endpoints.iter().map(|endpoint| {
+        if let Some(problem) = endpoint_problem(endpoint) {
+            return Err(PipelineError::Config(format!("engine.endpoints: {problem}")));
+        }
+        Ok(RemoteOptions {
+            endpoint: endpoint.clone(),
+            api_key: api_key.clone(),
+            model: Some(section.served_model.clone()).filter(|name| !name.is_empty()),
+            version,
+            patience: PATIENCE,
+        })
+    });
+    options.collect()
 }
 
 /// The window that the run counts on, and the key that says so.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
-use super::blocking::blocking;
 use super::engines::First;
 use super::front::{Front, load_prompt, serve, tool_format};
 use crate::config::{RunConfig, UnparsedToolCall};
@@ -16,13 +15,10 @@ use crate::proxy::{
     Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionOptions, SessionTicket, replay,
 };
 use crate::shard::{ShardMeta, ShardWriter, WriterOptions};
-use crate::trajectory::{Episode, GroupId, Outcome, SamplingParams, Timings, TrialId};
+use crate::trajectory::{Episode, GroupId, Ledger, Outcome, SamplingParams, Timings, TrialId};
 
 /// Time for running calls to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
-
-/// Time between looks at whether a shard is due.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// A proxy to serve.
 pub struct ServeJob {
@@ -49,6 +45,8 @@ pub struct Served {
     pub model: String,
     /// The session that was opened at once.
     pub session: Option<SessionTicket>,
+    /// Whether other machines may reach it and are asked for no key.
+    pub exposed: bool,
 }
 
 /// Serves until the stop; `listening` is called once clients can come. Calls that run at the stop may end.
@@ -105,19 +103,13 @@ pub async fn serve_proxy(
         url: format!("http://{}", front.address),
         model,
         session,
+        exposed: job.anonymous && !front.address.ip().is_loopback(),
     })?;
-    loop {
-        tokio::select! {
-            () = job.stop.cancelled() => break,
-            ended = &mut server => {
-                ended.map_err(|error| PipelineError::Worker(error.to_string()))??;
-                return flushed(shards).await;
-            }
-            () = tokio::time::sleep(LOOK) => {
-                if let Some(shards) = shards.clone() {
-                    blocking(move || shards.flush_due()).await??;
-                }
-            }
+    tokio::select! {
+        () = job.stop.cancelled() => {}
+        ended = &mut server => {
+            ended.map_err(|error| PipelineError::Worker(error.to_string()))??;
+            return Ok(written(shards.as_deref()));
         }
     }
     proxy.drain(DRAIN).await;
@@ -129,7 +121,7 @@ pub async fn serve_proxy(
     server
         .await
         .map_err(|error| PipelineError::Worker(error.to_string()))??;
-    flushed(shards).await
+    Ok(written(shards.as_deref()))
 }
 
 /// Runs a recorded session through the configured policy's template and parsers, and today's capture.
@@ -140,11 +132,10 @@ pub fn replay_session(config: &RunConfig, log: &Path) -> Result<Replay, Pipeline
     replay(log, &prompt, format, scope, builder).map_err(|error| PipelineError::Config(error.to_string()))
 }
 
-async fn flushed(shards: Option<Arc<Shards>>) -> Result<Vec<PathBuf>, PipelineError> {
-    match shards {
-        Some(shards) => blocking(move || shards.finish()).await?,
-        None => Ok(Vec::new()),
-    }
+fn written(shards: Option<&Shards>) -> Vec<PathBuf> {
+    shards
+        .map(|shards| shards.with(|_, written| std::mem::take(written)))
+        .unwrap_or_default()
 }
 
 fn first_session(config: &RunConfig, call_logs: Option<&Path>) -> SessionOptions {
@@ -177,12 +168,8 @@ impl Shards {
     fn create(folder: &Path, config: &RunConfig, meta: ShardMeta, labels: Labels) -> Result<Self, PipelineError> {
         fs_err::create_dir_all(folder)?;
         let run_id = meta.run_id.clone();
-        let options = WriterOptions {
-            flush_after: config.rollout.flush.0,
-            ..WriterOptions::default()
-        };
         let name = format!("proxy{}", std::process::id());
-        let writer = ShardWriter::new(folder, &name, meta, options)?;
+        let writer = ShardWriter::new(folder, &name, meta, WriterOptions::default())?;
         Ok(Self {
             writer: Mutex::new((writer, Vec::new())),
             labels,
@@ -197,25 +184,13 @@ impl Shards {
         work(writer, written)
     }
 
+    /// Makes a finished session durable: who is told that it was finished never loses it.
     fn take(&self, finished: FinishedSession) -> Result<(), PipelineError> {
         let episode = self.episode(finished);
         self.with(|writer, written| {
             written.extend(writer.push(&episode)?);
-            Ok(())
-        })
-    }
-
-    fn flush_due(&self) -> Result<(), PipelineError> {
-        self.with(|writer, written| {
-            written.extend(writer.flush_due()?);
-            Ok(())
-        })
-    }
-
-    fn finish(&self) -> Result<Vec<PathBuf>, PipelineError> {
-        self.with(|writer, written| {
             written.extend(writer.flush()?);
-            Ok(std::mem::take(written))
+            Ok(())
         })
     }
 
@@ -254,7 +229,11 @@ impl Shards {
             model: self.labels.model.clone(),
             tool_parser: self.labels.tool_parser.clone(),
             endpoint: capture.endpoint.clone(),
-            drop_reason: reward.is_none().then(|| "no_reward".to_owned()),
+            drop_reason: if capture.without_ids {
+                Some(Ledger::NO_TOKEN_IDS.to_owned())
+            } else {
+                reward.is_none().then(|| "no_reward".to_owned())
+            },
             reward: reward.map(|reward| if zeroed { 0.0 } else { reward }),
             rewards: BTreeMap::new(),
             sampling: options.sampling.unwrap_or(self.labels.sampling),

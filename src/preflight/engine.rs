@@ -1,6 +1,7 @@
 //! `engine`: servers in other processes are named, and so is their key.
 
-use super::{Check, Context, Finding};
+use super::{Check, Context, Finding, Purpose};
+use crate::config::EngineKind;
 use crate::inference::endpoint_problem;
 
 pub(super) struct Engine;
@@ -21,15 +22,29 @@ impl Check for Engine {
         if !context.purpose.samples() {
             return found;
         }
+        let hosted = engine.kind == EngineKind::Openai;
+        if hosted && context.purpose.trains() {
+            // A file for `lego rollout` alone may be looked at as well.
+            let text =
+                "engine.kind = \"openai\": a hosted API gives no token ids, so that nothing can train on its answers";
+            let finding = if context.purpose == Purpose::Whole {
+                Finding::warn(self.id(), text)
+            } else {
+                Finding::fatal(self.id(), text)
+            };
+            let help =
+                "fine for `lego rollout` and `lego serve-proxy`; to train, sample from `embedded`, `vllm` or `sglang`";
+            found.push(finding.at(run, "engine.kind").help(help));
+        }
         let mut fatal = |text: String, key: &str, help: &str| {
             found.push(Finding::fatal(self.id(), text).at(run, key).help(help));
         };
-        if !engine.kind.is_remote() {
+        if !engine.kind.is_remote() && !hosted {
             if !engine.endpoints.is_empty() {
                 fatal(
                     "engine.endpoints names servers, and engine.kind says that there are none".to_owned(),
                     "engine.endpoints",
-                    "write `kind = \"vllm\"` or `kind = \"sglang\"` below `[engine]`, or leave the key out",
+                    "write `kind = \"vllm\"`, `\"sglang\"` or `\"openai\"` below `[engine]`, or leave the key out",
                 );
             }
             return found;
@@ -39,6 +54,16 @@ impl Check for Engine {
                 "engine.endpoints is not set: there is no server to sample from".to_owned(),
                 "engine.kind",
                 "write `endpoints = [\"http://host:8000\"]` below `[engine]`",
+            );
+        }
+        if hosted && engine.endpoints.len() > 1 {
+            fatal(
+                format!(
+                    "engine.endpoints: a hosted API has one address, found {}",
+                    engine.endpoints.len()
+                ),
+                "engine.endpoints",
+                "name one",
             );
         }
         for (index, endpoint) in engine.endpoints.iter().enumerate() {

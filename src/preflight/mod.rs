@@ -46,6 +46,11 @@ impl Purpose {
         !matches!(self, Self::Rollout { .. })
     }
 
+    /// Whether a command that updates the policy is about to run.
+    pub fn updates(self) -> bool {
+        matches!(self, Self::Train { .. })
+    }
+
     /// Whether anything is sampled.
     pub fn samples(self) -> bool {
         !matches!(self, Self::Train { from_shards: true })

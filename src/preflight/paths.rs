@@ -41,6 +41,9 @@ impl Paths {
         let mut fatal = |text: String, key: &str, help: &str| {
             found.push(Finding::fatal(self.id(), text).at(run, key).help(help));
         };
+        if run.config.engine.kind == EngineKind::Openai && !context.purpose.updates() {
+            return;
+        }
         if policy.model.as_os_str().is_empty() {
             fatal(
                 "policy.model is not set: there is nothing to train".to_owned(),

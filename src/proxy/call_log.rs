@@ -89,6 +89,9 @@ pub(super) struct End {
     /// Tokens sampled behind a stop text.
     #[serde(default)]
     pub(super) beyond: u32,
+    /// Whether a hosted API answered, which gives no token ids.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) without_ids: bool,
     pub(super) answer: Message,
     /// SHA-256 of the answer's JSON.
     pub(super) answer_digest: String,

@@ -31,7 +31,9 @@ pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body>
 }
 
 fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, CompletionWriter), ApiError> {
-    let tokenizer = session.proxy.prompt.tokenizer();
+    let Some(tokenizer) = session.proxy.tokenizer() else {
+        return Err(ApiError::messages_only());
+    };
     let mut fields = fields::object(body)?;
     let digest = fields::digest(&fields);
     for key in ["n", "best_of"] {
@@ -140,12 +142,15 @@ impl CompletionWriter {
         })
     }
 
-    fn add_tokens(&self, object: &mut Value, tokenizer: &Tokenizer, ids: &[TokenId], logprobs: &[f32]) {
+    fn add_tokens(&self, object: &mut Value, session: &Session, ids: &[TokenId], logprobs: &[f32]) {
         let choice = &mut object["choices"][0];
         if self.return_token_ids {
             choice["token_ids"] = ids.into();
         }
-        if self.logprobs && ids.len() == logprobs.len() {
+        if let Some(tokenizer) = session.proxy.tokenizer()
+            && self.logprobs
+            && ids.len() == logprobs.len()
+        {
             let tokens: Vec<String> = ids
                 .iter()
                 .map(|&id| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned())
@@ -179,8 +184,7 @@ impl Writer for CompletionWriter {
     fn whole(&self, session: &Session, answered: &Answered<'_>) -> Value {
         let text = self.echo.clone().unwrap_or_default() + &text_of(&answered.state.events);
         let mut object = self.object(&text, Some(answered.finish));
-        let tokenizer = session.proxy.prompt.tokenizer();
-        self.add_tokens(&mut object, tokenizer, &answered.state.ids, &answered.state.logprobs);
+        self.add_tokens(&mut object, session, &answered.state.ids, &answered.state.logprobs);
         if self.return_token_ids {
             object["choices"][0]["prompt_token_ids"] = answered.state.prompt.as_ref().into();
         }
@@ -202,8 +206,7 @@ impl Writer for CompletionWriter {
             return;
         }
         let mut object = self.object(&text, None);
-        let tokenizer = session.proxy.prompt.tokenizer();
-        self.add_tokens(&mut object, tokenizer, &news.ids, &news.logprobs);
+        self.add_tokens(&mut object, session, &news.ids, &news.logprobs);
         unnamed_event(out, &object);
     }
 

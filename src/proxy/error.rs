@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::inference::EngineError;
+use crate::inference::{EngineError, HostedError};
 use crate::trajectory::SessionKey;
 use crate::trajectory::forest::ForestError;
 
@@ -140,6 +140,13 @@ impl ApiError {
         Self::new(415, "invalid_request_error", message)
     }
 
+    pub(super) fn messages_only() -> Self {
+        Self::bad_request(
+            "Only messages are taken here: the proxy is in front of a hosted API, which continues no text. Use \
+             /v1/chat/completions.",
+        )
+    }
+
     pub(super) fn preempted() -> Self {
         let message = "A newer attempt of the same request took this one's place.";
         Self {
@@ -176,6 +183,57 @@ impl ApiError {
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "server_error", message)
     }
+}
+
+impl From<HostedError> for ApiError {
+    /// What the request brought about keeps its status, and so does what may pass; that our own key or the model's
+    /// name is wrong is no fault of the agent's.
+    fn from(error: HostedError) -> Self {
+        let text = error.to_string();
+        let (status, retry_after, too_long) = match error {
+            HostedError::Lost(error) => return error.into(),
+            HostedError::Status {
+                status,
+                retry_after,
+                too_long,
+                ..
+            } => (status, retry_after, too_long),
+        };
+        match status {
+            400 if too_long => Self {
+                code: Some("context_length_exceeded"),
+                param: Some("messages".to_owned()),
+                overflow: overflow_in(&text),
+                ..Self::bad_request(text)
+            },
+            400 | 413 | 422 => Self {
+                status,
+                ..Self::bad_request(text)
+            },
+            429 => Self {
+                retryable: true,
+                retry_after,
+                code: Some("rate_limit_exceeded"),
+                ..Self::new(429, "rate_limit_error", text)
+            },
+            408 | 500.. => Self {
+                status: if status == 408 { 503 } else { status },
+                retry_after: retry_after.or(Some(Duration::from_secs(1))),
+                ..Self::unavailable(text, None)
+            },
+            _ => Self::internal(text),
+        }
+    }
+}
+
+/// The window and the prompt that a refusal tells of, in this order.
+fn overflow_in(text: &str) -> Option<Box<Overflow>> {
+    let (_, said) = text.split_once("maximum context length")?;
+    let mut numbers = said
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok());
+    let (window, prompt) = (numbers.next()?, numbers.next()?);
+    Some(Box::new(Overflow { window, prompt }))
 }
 
 impl From<EngineError> for ApiError {

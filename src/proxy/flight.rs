@@ -39,6 +39,13 @@ pub(super) struct FlightState {
     ended_at: Option<Instant>,
 }
 
+impl FlightState {
+    /// Whether anything has come.
+    fn has_begun(&self) -> bool {
+        self.end.is_some() || !self.ids.is_empty() || !self.events.is_empty()
+    }
+}
+
 /// How it ended.
 #[derive(Debug, Clone)]
 pub(super) enum FlightEnd {
@@ -138,11 +145,11 @@ impl News {
 }
 
 impl Viewer {
-    /// Waits for the first token or the end, at most this long.
+    /// Waits for the first piece or the end, at most this long.
     pub(super) async fn started(&mut self, patience: Duration) -> Option<ApiError> {
         let flight = Arc::clone(&self.flight);
         let begun = async {
-            while flight.state().end.is_none() && flight.state().ids.is_empty() {
+            while !flight.state().has_begun() {
                 if self.progress.changed().await.is_err() {
                     break;
                 }

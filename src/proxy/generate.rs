@@ -6,13 +6,14 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::call_log::{End, Line};
+use super::call_log::{Begin, End, Line};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd};
 use super::prepare::{Prepared, prepare};
 use super::sample::{Sampled, sample};
 use super::session::{ModelRequest, Session};
-use crate::trajectory::FinishReason;
+use super::{PolicySource, Source, hosted};
+use crate::trajectory::{ConversationId, TokenId};
 
 /// Messages from which on preparing a prompt leaves the threads that serve connections.
 const OFFLOAD_BYTES: usize = 32 << 10;
@@ -20,39 +21,65 @@ const OFFLOAD_BYTES: usize = 32 << 10;
 /// Runs one generation to its end.
 pub(super) async fn run(session: &Arc<Session>, flight: &Arc<Flight>, request: ModelRequest) -> FlightEnd {
     let arrived = Instant::now();
-    let ended = async {
-        let prepared = prepared(session, flight.call, request).await?;
-        flight.state().prompt = Arc::clone(&prepared.prompt);
-        // Held to the end: one generation at a time per conversation.
-        let _turn = turn(session, flight, &prepared).await?;
-        if session.log.is_some() {
-            session.log(&Line::Begin(prepared.begin.clone()))?;
-        }
-        let sampled = sample(session, flight, &prepared).await;
-        record(session, prepared, sampled, arrived)
+    let ended = match &session.proxy.source {
+        Source::Policy(policy) => of_policy(session, flight, policy, request, arrived).await,
+        Source::Hosted(api) => hosted::answer(session, flight, api, request, arrived).await,
     };
-    ended.await.unwrap_or_else(FlightEnd::Failed)
+    ended.unwrap_or_else(FlightEnd::Failed)
 }
 
-async fn prepared(session: &Arc<Session>, call: u32, request: ModelRequest) -> Result<Prepared, ApiError> {
+async fn of_policy(
+    session: &Arc<Session>,
+    flight: &Arc<Flight>,
+    policy: &PolicySource,
+    request: ModelRequest,
+    arrived: Instant,
+) -> Result<FlightEnd, ApiError> {
+    let prepared = prepared(session, policy, flight.call, request).await?;
+    flight.state().prompt = Arc::clone(&prepared.prompt);
+    // Held to the end: one generation at a time per conversation.
+    let _turn = turn(session, flight, prepared.begin.conversation, &prepared.prompt).await?;
+    if session.log.is_some() {
+        session.log(&Line::Begin(prepared.begin.clone()))?;
+    }
+    let sampled = sample(session, flight, policy, &prepared).await;
+    let tail = if sampled.is_answer() && !prepared.raw {
+        policy.prompt.tail(&sampled.message).to_vec()
+    } else {
+        Vec::new()
+    };
+    record(session, &prepared.prompt, prepared.begin, tail, sampled, arrived)
+}
+
+async fn prepared(
+    session: &Arc<Session>,
+    policy: &PolicySource,
+    call: u32,
+    request: ModelRequest,
+) -> Result<Prepared, ApiError> {
     let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
     if bytes < OFFLOAD_BYTES {
-        return prepare(session, call, request);
+        return prepare(session, policy, call, request);
     }
-    let session = Arc::clone(session);
-    let task = tokio::task::spawn_blocking(move || prepare(&session, call, request));
+    let (session, policy) = (Arc::clone(session), policy.clone());
+    let task = tokio::task::spawn_blocking(move || prepare(&session, &policy, call, request));
     task.await
         .unwrap_or_else(|error| Err(ApiError::internal(format!("the prompt could not be built: {error}"))))
 }
 
-/// Waits for the conversation's turn. An older attempt of the same prompt that still waits is displaced.
-async fn turn(session: &Session, flight: &Arc<Flight>, prepared: &Prepared) -> Result<OwnedSemaphorePermit, ApiError> {
-    let conversation = prepared.begin.conversation;
+/// Waits for the conversation's turn. An older attempt of the same prompt that still waits is displaced; what has no
+/// prompt displaces nothing.
+pub(super) async fn turn(
+    session: &Session,
+    flight: &Arc<Flight>,
+    conversation: ConversationId,
+    prompt: &[TokenId],
+) -> Result<OwnedSemaphorePermit, ApiError> {
     let gate = {
         let mut state = session.state();
         let state = &mut *state;
         for (_, older) in state.waiting.iter().filter(|(other, _)| *other == conversation) {
-            if older.state().prompt == prepared.prompt {
+            if !prompt.is_empty() && older.state().prompt[..] == *prompt {
                 older.preempt();
                 state.recording.count_preempted();
             }
@@ -94,9 +121,14 @@ pub(super) fn reason_of_stop(session: &Session, flight: &Flight) -> ApiError {
 }
 
 /// Writes the call down, then hands the answer out.
-fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Instant) -> Result<FlightEnd, ApiError> {
-    let Prepared { prompt, begin, raw, .. } = prepared;
-    let answered = matches!(sampled.finish, FinishReason::Stop | FinishReason::Length);
+pub(super) fn record(
+    session: &Session,
+    prompt: &[TokenId],
+    begin: Begin,
+    tail: Vec<TokenId>,
+    sampled: Sampled,
+    arrived: Instant,
+) -> Result<FlightEnd, ApiError> {
     let ended = Instant::now();
     let queue_wait_s = sampled
         .admitted
@@ -111,11 +143,8 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     let end = End {
         call: begin.call,
         at: jiff::Timestamp::now(),
-        tail: if answered && !raw {
-            session.proxy.prompt.tail(&sampled.message).to_vec()
-        } else {
-            Vec::new()
-        },
+        tail,
+        without_ids: session.proxy.policy().is_none(),
         ids: sampled.ids,
         logprobs: sampled.logprobs,
         versions: sampled.versions,
@@ -136,7 +165,7 @@ fn record(session: &Session, prepared: Prepared, sampled: Sampled, arrived: Inst
     };
     let mut state = session.state();
     let conversation = begin.conversation;
-    let recorded = state.recording.record(&prompt, begin, &end);
+    let recorded = state.recording.record(prompt, begin, &end);
     state.model_seconds += total_s;
     state.queue_wait_seconds += queue_wait_s;
     state.last_end.insert(conversation, ended);

@@ -1,6 +1,7 @@
 //! One API in front of the policy; tokens are recorded where they are sampled.
 //!
-//! An agent talks OpenAI's or Anthropic's APIs here; the engine is spoken to in tokens only. Each dialect has
+//! An agent talks OpenAI's or Anthropic's APIs here; the engine is spoken to in tokens only (`sample`), and a hosted
+//! API, which has none to give, in messages (`hosted`). Each dialect has
 //! a room of its own (`chat`, `messages`, `responses`, `completions`), which reads requests into
 //! `ModelRequest` and writes what a `Viewer` sees; what they share is in `dialect`. Sessions, prompts,
 //! generations and capture know no dialect. Nothing here re-tokenises what was sampled.
@@ -15,6 +16,7 @@ mod endpoint;
 mod error;
 mod flight;
 mod generate;
+mod hosted;
 mod messages;
 mod metrics;
 mod options;
@@ -34,7 +36,7 @@ mod turns;
 
 pub use admin::{Admin, FinishedSession, OnFinish};
 pub use error::ProxyError;
-pub use options::{ProxyOptions, SamplingPolicy, SessionCapture, SessionOptions, SessionTicket};
+pub use options::{PolicySource, ProxyOptions, SamplingPolicy, SessionCapture, SessionOptions, SessionTicket, Source};
 pub use recover::{RecoveredSession, recover, recover_all};
 pub use replay::{Replay, ReplayChange, replay};
 
@@ -155,7 +157,9 @@ impl Proxy {
             session
         };
         let capture = session.close().await;
-        session.proxy.engine.end_session(key);
+        if let Some(policy) = session.proxy.policy() {
+            policy.engine.end_session(key);
+        }
         let capture = capture?;
         let audit = &capture.audit;
         let alarm = &self.0.tool_alarm;

@@ -6,19 +6,35 @@ use std::time::Duration;
 
 use super::Admin;
 use crate::config::{BuilderName, CaptureScope};
-use crate::inference::Engine;
-use crate::prompt::{PromptBuilder, ToolFormat};
+use crate::inference::{Engine, HostedApi};
+use crate::prompt::{PromptBuilder, Tokenizer, ToolFormat};
 use crate::trajectory::{CaptureAudit, Ledger, SamplingParams, Segment, SessionKey};
 
-/// Everything a proxy needs. `ProxyOptions::new` fills in what has a default.
+/// What makes answers.
 #[derive(Clone)]
-pub struct ProxyOptions {
+pub enum Source {
+    /// The policy, in tokens: what it samples is recorded and can train.
+    Policy(PolicySource),
+    /// A hosted API, in messages: it gives no token ids, so that nothing of it can train.
+    Hosted(Arc<HostedApi>),
+}
+
+/// A policy that is served by an engine.
+#[derive(Clone)]
+pub struct PolicySource {
     /// Who samples.
     pub engine: Arc<dyn Engine>,
-    /// Tokenizer and chat template of the policy.
+    /// Tokenizer and chat template.
     pub prompt: Arc<PromptBuilder>,
-    /// How the policy writes tool calls; `None`: it has no tools, its text is passed on as it is.
+    /// How it writes tool calls; `None`: it has no tools, its text is passed on as it is.
     pub tool_format: Option<ToolFormat>,
+}
+
+/// Everything a proxy needs. `ProxyOptions::new` and `over` fill in what has a default.
+#[derive(Clone)]
+pub struct ProxyOptions {
+    /// What makes answers.
+    pub source: Source,
     /// Served model name, as `/v1/models` gives it. Requests may name any model.
     pub model: String,
     /// Prompt and answer together, in tokens.
@@ -47,12 +63,20 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
-    /// Options with the defaults of run.toml.
+    /// Options with the defaults of run.toml, in front of a policy whose tool format is the template's own.
     pub fn new(engine: Arc<dyn Engine>, prompt: Arc<PromptBuilder>, model: &str, base_url: &str) -> Self {
-        Self {
+        let source = Source::Policy(PolicySource {
             engine,
             tool_format: prompt.detected_tool_format(),
             prompt,
+        });
+        Self::over(source, model, base_url)
+    }
+
+    /// Options with the defaults of run.toml.
+    pub fn over(source: Source, model: &str, base_url: &str) -> Self {
+        Self {
+            source,
             model: model.to_owned(),
             window: 32_768,
             max_tokens: 4096,
@@ -70,6 +94,19 @@ impl ProxyOptions {
             builder: BuilderName::Segments,
             admin: None,
         }
+    }
+
+    /// The policy, where it is what answers.
+    pub fn policy(&self) -> Option<&PolicySource> {
+        match &self.source {
+            Source::Policy(policy) => Some(policy),
+            Source::Hosted(_) => None,
+        }
+    }
+
+    /// The policy's tokenizer.
+    pub(super) fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.policy().map(|policy| policy.prompt.tokenizer())
     }
 }
 
@@ -135,6 +172,8 @@ pub struct SessionCapture {
     pub n_sampling_overrides: u32,
     /// Answers to requests that offered tools.
     pub answers_with_tools: u32,
+    /// Whether answers came from an API that gives no token ids: nothing of the session can train.
+    pub without_ids: bool,
     /// Calls that ended because of the engine, not the policy.
     pub n_engine_errors: u32,
     /// Whether a call was refused because the window was full.

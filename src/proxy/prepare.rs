@@ -4,13 +4,74 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::SamplingPolicy;
 use super::call_log::Begin;
 use super::error::ApiError;
+use super::recording::Recorded;
 use super::session::{ModelRequest, RawPrompt, Session};
+use super::turns::Place;
+use super::{PolicySource, SamplingPolicy};
 use crate::inference::{RequestOrigin, Sampling};
 use crate::prompt::{Message, PromptError, Role, Thinking, ToolSchemas};
 use crate::trajectory::{SamplingParams, TokenId};
+
+/// Where a request belongs in its session.
+pub(super) struct Found {
+    place: Place,
+    /// The call whose answer it continues, and its tokens.
+    parent: Option<u32>,
+    recorded: Option<Recorded>,
+    /// The call whose answer it would replace.
+    replaces: Option<u32>,
+}
+
+/// Finds it; refuses a conversation that stopped calling tools.
+pub(super) fn find(session: &Session, request: &ModelRequest) -> Result<Found, ApiError> {
+    let mut state = session.state();
+    let place = state.recording.place(&request.messages, request.tools.as_deref());
+    session.still_calls_tools(&state, place.conversation)?;
+    if let Some(last_end) = state.last_end.get(&place.conversation).copied() {
+        state
+            .tool_gaps
+            .push(Instant::now().duration_since(last_end).as_secs_f32());
+    }
+    let recorded = place.parent.and_then(|turn| state.recording.recorded(turn));
+    let parent = place.parent.map(|turn| state.recording.call_of(turn));
+    // Who goes on from an answer has received it: no retry of it is to come, and its prompt need not be kept.
+    state.flights.retain(|_, flight| Some(flight.call) != parent);
+    Ok(Found {
+        place,
+        parent,
+        recorded,
+        replaces: state.recording.repeated_call(&request.digest),
+    })
+}
+
+/// The line of a call that begins, with no tokens yet. Takes from the request what only the log needs.
+pub(super) fn begin(
+    call: u32,
+    request: &mut ModelRequest,
+    found: &Found,
+    sampling: SamplingParams,
+    max_tokens: u32,
+) -> Begin {
+    Begin {
+        call,
+        endpoint: request.endpoint.into(),
+        at: jiff::Timestamp::now(),
+        conversation: found.place.conversation,
+        parent: found.parent,
+        base: None,
+        base_len: 0,
+        ids: Vec::new(),
+        new: request.messages.split_off(found.place.recorded),
+        tools: request.tools.take().filter(|_| found.parent.is_none()),
+        digest: std::mem::take(&mut request.digest),
+        raw: request.raw.is_some(),
+        replaces: found.replaces,
+        sampling,
+        max_tokens,
+    }
+}
 
 /// A request, ready for the engine.
 pub(super) struct Prepared {
@@ -31,35 +92,29 @@ pub(super) struct Prepared {
 }
 
 /// Finds the request's place and builds its prompt. `call` is its number in the session.
-pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -> Result<Prepared, ApiError> {
+pub(super) fn prepare(
+    session: &Session,
+    policy: &PolicySource,
+    call: u32,
+    mut request: ModelRequest,
+) -> Result<Prepared, ApiError> {
     let proxy = &session.proxy;
     let tools = request.tools.as_deref();
-    let (place, recorded, parent, replaces) = {
-        let mut state = session.state();
-        let place = state.recording.place(&request.messages, tools);
-        session.still_calls_tools(&state, place.conversation)?;
-        if let Some(last_end) = state.last_end.get(&place.conversation).copied() {
-            state
-                .tool_gaps
-                .push(Instant::now().duration_since(last_end).as_secs_f32());
-        }
-        let recorded = place.parent.map(|turn| state.recording.recorded(turn));
-        let parent = place.parent.map(|turn| state.recording.call_of(turn));
-        // Who goes on from an answer has received it: no retry of it is to come, and its prompt need not be kept.
-        state.flights.retain(|_, flight| Some(flight.call) != parent);
-        (place, recorded, parent, state.recording.repeated_call(&request.digest))
-    };
-    let continued =
-        recorded.and_then(|recorded| recorded.prompt(&proxy.prompt, &request.messages[place.recorded..], tools));
+    let mut found = find(session, &request)?;
+    let new = &request.messages[found.place.recorded..];
+    let continued = found
+        .recorded
+        .take()
+        .and_then(|recorded| recorded.prompt(&policy.prompt, new, tools));
     let raw = request.raw.is_some();
-    let prompt: Arc<[TokenId]> = match (request.raw.take(), continued) {
-        (Some(RawPrompt::Ids(ids)), _) => ids.into(),
+    let prompt: Arc<[TokenId]> = match (&mut request.raw, continued) {
+        (Some(RawPrompt::Ids(ids)), _) => std::mem::take(ids).into(),
         (Some(RawPrompt::Text(text)), _) => {
-            let tokenizer = proxy.prompt.tokenizer();
-            tokenizer.encode(&text).map_err(|error| refused(&error))?.into()
+            let tokenizer = policy.prompt.tokenizer();
+            tokenizer.encode(text).map_err(|error| refused(&error))?.into()
         }
         (None, Some(prompt)) => prompt.into(),
-        (None, None) => proxy
+        (None, None) => policy
             .prompt
             .first(&request.messages, tools)
             .map_err(|error| refused(&error))?
@@ -70,18 +125,14 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         session.counts.context_overflow.store(true, Ordering::Relaxed);
         return Err(ApiError::context_length(proxy.window, prompt.len()));
     }
-    let max_tokens = request
-        .max_tokens
-        .unwrap_or(u32::MAX)
-        .min(proxy.max_tokens)
-        .min(room as u32);
+    let max_tokens = most_tokens(session, &request).min(room as u32);
     let params = sampling_params(session, &request);
     let sampling = Sampling {
         temperature: params.temperature,
         top_p: params.top_p,
         top_k: params.top_k,
         max_tokens,
-        stop_token_ids: proxy.prompt.tokenizer().stop_ids(),
+        stop_token_ids: policy.prompt.tokenizer().stop_ids(),
         seed: part_seed(session.options.seed, call),
     };
     let origin = RequestOrigin {
@@ -92,34 +143,23 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .count() as u32,
-        text: if proxy.engine.reads_text() {
+        text: if policy.engine.reads_text() {
             surroundings(&request.messages)
         } else {
             String::new()
         },
     };
     // Copied only where a policy writes arguments that their schemas must explain.
-    let schemas = match proxy.tool_format {
+    let schemas = match policy.tool_format {
         Some(format) if format.has_plain_arguments() => ToolSchemas::of(tools.unwrap_or_default()),
         _ => ToolSchemas::default(),
     };
     let (base, base_len) = session.state().recording.base(&prompt);
     let begin = Begin {
-        call,
-        endpoint: request.endpoint.into(),
-        at: jiff::Timestamp::now(),
-        conversation: place.conversation,
-        parent,
         base,
         base_len,
         ids: prompt[base_len..].to_vec(),
-        new: request.messages.split_off(place.recorded),
-        tools: if parent.is_none() { request.tools } else { None },
-        digest: request.digest,
-        raw,
-        replaces,
-        sampling: params,
-        max_tokens,
+        ..begin(call, &mut request, &found, params, max_tokens)
     };
     Ok(Prepared {
         prompt,
@@ -128,7 +168,7 @@ pub(super) fn prepare(session: &Session, call: u32, mut request: ModelRequest) -
         sampling,
         origin,
         calls_allowed: request.calls_allowed,
-        thinking: if raw { Thinking::None } else { proxy.prompt.thinking() },
+        thinking: if raw { Thinking::None } else { policy.prompt.thinking() },
         stops: request.stops,
         raw,
     })
@@ -145,8 +185,13 @@ fn surroundings(messages: &[Message]) -> String {
         .join("\n")
 }
 
+/// Tokens of an answer at most, by the request and the run.
+pub(super) fn most_tokens(session: &Session, request: &ModelRequest) -> u32 {
+    request.max_tokens.unwrap_or(u32::MAX).min(session.proxy.max_tokens)
+}
+
 /// The run's settings, or the session's; the agent's only where the proxy lets them through.
-fn sampling_params(session: &Session, request: &ModelRequest) -> SamplingParams {
+pub(super) fn sampling_params(session: &Session, request: &ModelRequest) -> SamplingParams {
     let run = session.options.sampling.unwrap_or(session.proxy.sampling);
     let asked = SamplingParams {
         temperature: request.temperature.unwrap_or(run.temperature),

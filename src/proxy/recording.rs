@@ -11,7 +11,7 @@ use super::{ProxyError, SessionCapture};
 use crate::config::{BuilderName, CaptureScope};
 use crate::prompt::{Message, PromptBuilder, Role};
 use crate::trajectory::forest::{ExportOptions, SegmentBuilder, TrainScope};
-use crate::trajectory::{CallForest, CallRecord, ConversationId, NodeId, TokenId};
+use crate::trajectory::{CallForest, CallRecord, ConversationId, FinishReason, Ledger, NodeId, TokenId};
 
 /// The account of tokens that an engine sampled before it knew of the stop text in front of them.
 const BEHIND_STOP_TEXT: &str = "behind_stop_text";
@@ -28,6 +28,8 @@ pub(super) struct Recording {
     preempted: u32,
     /// Tokens sampled behind stop texts.
     beyond: u64,
+    /// Of a hosted API: how the last call ended, and the tokens that it counted.
+    without_ids: Option<(FinishReason, u64)>,
     /// The dialect of each conversation's first answer.
     endpoints: BTreeMap<ConversationId, Cow<'static, str>>,
     /// Answers without a tool call, in sequence, of each conversation that offers tools.
@@ -41,15 +43,15 @@ impl Recording {
     }
 
     /// What a continuation needs of the answer it continues: its tokens from the root on, and what it was.
-    pub(super) fn recorded(&self, turn: TurnId) -> Recorded {
+    pub(super) fn recorded(&self, turn: TurnId) -> Option<Recorded> {
         let turn_data = self.turns.turn(turn);
         let opening = &self.turns.conversation_of(turn).opening;
-        Recorded {
-            path: self.forest.path(turn_data.node),
+        Some(Recorded {
+            path: self.forest.path(turn_data.node?),
             last_token: turn_data.last_token,
             answer: turn_data.answer.clone(),
             has_system: opening.first().is_some_and(|message| message.role == Role::System),
-        }
+        })
     }
 
     /// The number of the call that a turn came from.
@@ -146,9 +148,19 @@ impl Recording {
         };
         self.parse_errors += end.parse_errors;
         self.beyond += u64::from(end.beyond);
-        let Some(node) = node else { return Ok(()) };
-        self.nodes.push((begin.call, node));
-        if !self.forest.node(node).finish_is_an_end() {
+        if end.without_ids {
+            let (last, tokens) = self.without_ids.get_or_insert((end.finish, 0));
+            *last = end.finish;
+            *tokens += u64::from(end.usage.completion);
+            if !matches!(end.finish, FinishReason::Stop | FinishReason::Length) {
+                return Ok(());
+            }
+        } else if let Some(node) = node {
+            self.nodes.push((begin.call, node));
+            if !self.forest.node(node).finish_is_an_end() {
+                return Ok(());
+            }
+        } else {
             return Ok(());
         }
         if let Some(replaced) = begin.replaces.and_then(|call| self.node_of(call))
@@ -204,6 +216,13 @@ impl Recording {
             audit.sampled_tokens += self.beyond;
             audit.delivered_fraction = (ledger.trained as f64 / audit.sampled_tokens as f64) as f32;
         }
+        if let Some((finish, tokens)) = self.without_ids {
+            ledger.dropped.insert(Ledger::NO_TOKEN_IDS.to_owned(), tokens);
+            audit.sampled_tokens += tokens;
+            audit.delivered_fraction = 0.0;
+            audit.num_turns += self.turns.without_ids(|conversation| main.contains(&conversation)) as u32;
+            audit.finish_reason = Some(finish);
+        }
         let transcript = self.turns.transcript(|conversation| main.contains(&conversation));
         SessionCapture {
             segments: export.segments,
@@ -217,6 +236,7 @@ impl Recording {
                 .unwrap_or_default(),
             messages: serde_json::to_string(&transcript).unwrap_or_default(),
             answers_with_tools: self.turns.answers_with_tools(),
+            without_ids: self.without_ids.is_some(),
             ..SessionCapture::default()
         }
     }

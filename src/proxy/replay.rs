@@ -87,12 +87,19 @@ impl Run<'_> {
             let place = self.today.place(&messages, tools.as_deref());
             let parent = place.parent.map(|turn| self.today.call_of(turn));
             self.note(begin.call, "parent", named(begin.parent), named(parent));
-            if !begin.raw {
+            if !begin.raw && !end.without_ids {
                 self.render(&begin, &place, &messages, tools.as_deref(), ids);
             }
             begin.parent = parent;
             begin.conversation = place.conversation;
             begin.new = messages[place.recorded..].to_vec();
+        }
+        if end.without_ids {
+            // There are no tokens to parse again.
+            if let Err(error) = self.today.record(ids, begin, end) {
+                self.failure.get_or_insert(error);
+            }
+            return;
         }
         let (answer, parse_errors) = self.parse(end, schemas, begin.raw);
         self.compare(begin.call, end, &answer, parse_errors);
@@ -120,7 +127,7 @@ impl Run<'_> {
     /// Builds the prompt as today and notes where it differs.
     fn render(&mut self, begin: &Begin, place: &Place, messages: &[Message], tools: Option<&[Value]>, ids: &[TokenId]) {
         let continued = place.parent.and_then(|turn| {
-            let recorded = self.today.recorded(turn);
+            let recorded = self.today.recorded(turn)?;
             recorded.prompt(self.prompt, &messages[place.recorded..], tools)
         });
         let rendered = continued.map_or_else(|| self.prompt.first(messages, tools), Ok);

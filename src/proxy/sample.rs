@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::PolicySource;
 use super::error::ApiError;
 use super::flight::Flight;
 use super::generate::{reason_of_stop, stopped};
 use super::prepare::{Prepared, part_seed};
 use super::session::Session;
 use super::stop_text::StopText;
-use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta};
+use crate::inference::{
+    Engine, EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta,
+};
 use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer};
 use crate::trajectory::{FinishReason, TokenId, VersionSpan};
 
@@ -40,6 +43,13 @@ pub(super) struct Sampled {
     pub(super) error: Option<ApiError>,
 }
 
+impl Sampled {
+    /// Whether the policy or its budget ended it.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self.finish, FinishReason::Stop | FinishReason::Length)
+    }
+}
+
 /// How one engine generation ended.
 enum Attempt {
     Ended(FinishReason),
@@ -52,13 +62,13 @@ enum Attempt {
 }
 
 /// Samples an answer and shows it to the flight's viewers as it comes.
-pub(super) async fn sample(session: &Session, flight: &Flight, prepared: &Prepared) -> Sampled {
-    let proxy = &session.proxy;
-    let format = proxy.tool_format.filter(|_| prepared.calls_allowed);
+pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySource, prepared: &Prepared) -> Sampled {
+    let format = policy.tool_format.filter(|_| prepared.calls_allowed);
     let mut sampling = Progress {
         flight,
-        tokenizer: proxy.prompt.tokenizer(),
-        decoder: proxy.prompt.tokenizer().decode_stream(),
+        engine: policy.engine.as_ref(),
+        tokenizer: policy.prompt.tokenizer(),
+        decoder: policy.prompt.tokenizer().decode_stream(),
         stops: StopText::new(prepared.stops.clone()),
         parser: AnswerParser::new(format, prepared.thinking, call_id).with_schemas(prepared.schemas.clone()),
         beyond: 0,
@@ -93,6 +103,7 @@ pub(super) async fn sample(session: &Session, flight: &Flight, prepared: &Prepar
 
 struct Progress<'a> {
     flight: &'a Flight,
+    engine: &'a dyn Engine,
     tokenizer: &'a Tokenizer,
     decoder: DecodeStream<'a>,
     stops: StopText,
@@ -138,7 +149,7 @@ impl Progress<'_> {
             sampling,
             origin,
         };
-        let (engine, patience) = (&session.proxy.engine, session.proxy.engine_timeout);
+        let (engine, patience) = (self.engine, session.proxy.engine_timeout);
         let stop = stopped(session, self.flight);
         tokio::pin!(stop);
         let admission = tokio::select! {

@@ -16,8 +16,8 @@ pub(super) struct Turn {
     /// What the agent added behind the parent's answer; for a first turn, everything.
     pub(super) new: Vec<Message>,
     pub(super) answer: Message,
-    /// Where its tokens are.
-    pub(super) node: NodeId,
+    /// Where its tokens are, if it has any.
+    pub(super) node: Option<NodeId>,
     pub(super) last_token: Option<TokenId>,
     pub(super) conversation: ConversationId,
     pub(super) call: u32,
@@ -164,6 +164,14 @@ impl Turns {
             .filter(|turn| turn.children.is_empty())
     }
 
+    /// Answers of these conversations of which no tokens are known.
+    pub(super) fn without_ids(&self, main: impl Fn(ConversationId) -> bool) -> usize {
+        let turns = self.all.iter();
+        turns
+            .filter(|turn| turn.node.is_none() && main(turn.conversation))
+            .count()
+    }
+
     pub(super) fn conversations(&self) -> &[Conversation] {
         &self.conversations
     }
@@ -199,7 +207,7 @@ pub(super) struct NewTurn {
     pub(super) parent: Option<TurnId>,
     pub(super) new: Vec<Message>,
     pub(super) answer: Message,
-    pub(super) node: NodeId,
+    pub(super) node: Option<NodeId>,
     pub(super) last_token: Option<TokenId>,
     pub(super) conversation: ConversationId,
     pub(super) call: u32,

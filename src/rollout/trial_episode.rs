@@ -6,7 +6,7 @@ use super::TrialPlan;
 use super::trial::{TrialContext, TrialRecord};
 use crate::config::HackPolicy;
 use crate::proxy::SessionCapture;
-use crate::trajectory::{Episode, TrialId};
+use crate::trajectory::{Episode, Ledger, TrialId};
 
 impl TrialContext {
     /// The episode of a trial that is not tried again.
@@ -42,6 +42,9 @@ impl TrialContext {
                 HackPolicy::ZeroReward => reward = reward.map(|_| 0.0),
                 HackPolicy::Drop => drop_reason = Some("hack".to_owned()),
             }
+        }
+        if capture.without_ids {
+            drop_reason.get_or_insert(Ledger::NO_TOKEN_IDS.to_owned());
         }
         if !self.reward_unfinished && record.outcome.is_unfinished() {
             reward = reward.map(|_| 0.0);

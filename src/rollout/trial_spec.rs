@@ -10,6 +10,7 @@ use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
 use crate::config::{HumanDuration, KeepSandbox};
 use crate::proxy::SessionTicket;
+use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
 use crate::task::resolve_env;
 use crate::trajectory::Outcome;
@@ -22,12 +23,9 @@ const SETUP: Duration = Duration::from_mins(10);
 const AGENT: Duration = Duration::from_hours(1);
 
 impl TrialContext {
-    /// The trial's folder. Validation has folders of its own: its tasks may be those of the same step's training.
+    /// The trial's folder.
     pub(super) fn folder(&self, plan: &TrialPlan) -> PathBuf {
-        let step = match plan.purpose {
-            Purpose::Train => format!("step_{:04}", plan.step),
-            Purpose::Evaluate => format!("step_{:04}_eval", plan.step),
-        };
+        let step = RunDir::trials_of(plan.step.into(), plan.purpose == Purpose::Evaluate);
         self.trials.join(step).join(plan.name())
     }
 

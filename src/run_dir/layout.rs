@@ -9,6 +9,9 @@ use super::state::STATE_FILE;
 use super::{LockHolder, Phase, RunDirError, RunLock, RunState, lock};
 use crate::task::write_atomically;
 
+/// Ends the names of folders with trials of a validation.
+const VALIDATION: &str = "_eval";
+
 /// A run directory, `runs/<name>/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -98,9 +101,20 @@ impl RunDir {
         self.dir.join("trials")
     }
 
-    /// The folder of one trial.
-    pub fn trial(&self, step: u64, trial_name: &str) -> PathBuf {
-        self.trials().join(format!("step_{step:04}")).join(trial_name)
+    /// The folder of one trial. A validation's are apart: its tasks may be those of the same step's training.
+    pub fn trial(&self, step: u64, validation: bool, trial_name: &str) -> PathBuf {
+        self.trials().join(Self::trials_of(step, validation)).join(trial_name)
+    }
+
+    /// Name of the folder that holds a step's trials.
+    pub fn trials_of(step: u64, validation: bool) -> String {
+        let suffix = if validation { VALIDATION } else { "" };
+        format!("step_{step:04}{suffix}")
+    }
+
+    /// Whether a folder of this name holds the trials of a validation.
+    pub fn holds_validation(name: &str) -> bool {
+        name.ends_with(VALIDATION)
     }
 
     /// Checkpoints.

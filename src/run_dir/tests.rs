@@ -256,7 +256,7 @@ fn a_trial_result_has_the_fields_of_harbor() {
         reward: Some(1.0),
         hack_flags: Vec::new(),
     };
-    let path = result.write(&run.trial(12, "a__1")).unwrap();
+    let path = result.write(&run.trial(12, false, "a__1")).unwrap();
     assert!(path.ends_with("trials/step_0012/a__1/result.json"));
     let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(value["verifier_result"]["rewards"]["reward"], 1.0);

@@ -16,6 +16,9 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
+/// PATH of the commands inside, where they set no other.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Folders that the agent never owned and that `reset_dir` can make anew.
 pub const RESERVED: [&str; 5] = [
     "/logs/agent",

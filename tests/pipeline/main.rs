@@ -3,10 +3,12 @@
 
 mod accounts;
 mod bad_input;
+mod hosted;
 mod kills;
 mod remote_engines;
 mod resume;
 mod servers;
+mod serving;
 mod trials;
 mod unprivileged;
 

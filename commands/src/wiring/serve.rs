@@ -39,6 +39,13 @@ pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) ->
                 format!("{}\n", served.url)
             };
             let told = printer.text(&text).map_err(|_| closed_pipe());
+            if served.exposed {
+                printer.note(format_args!(
+                    "warning: whoever reaches {} may call the model: `--anonymous` asks nobody for a key; bind \
+                     `proxy.listen` to 127.0.0.1, or keep others from its port",
+                    served.url
+                ));
+            }
             if let (false, Some(token)) = (in_background, &shown_token) {
                 printer.note(format_args!("admin token: {token}"));
             }

@@ -70,7 +70,7 @@ impl Default for EmbeddedOptions {
     }
 }
 
-/// Serves the policy from this process. Dropping it ends its thread, and aborts what runs.
+/// Serves the policy from this process. Dropping it ends its thread; what runs is told that it was lost.
 pub struct EmbeddedEngine {
     commands: mpsc::Sender<Command>,
     shared: Arc<Shared>,
@@ -171,10 +171,13 @@ impl EmbeddedEngine {
     }
 
     async fn send(&self, command: Command) -> Result<(), EngineError> {
-        self.commands
-            .send(command)
-            .await
-            .map_err(|_| unavailable("its thread has ended".to_owned()))
+        self.commands.send(command).await.map_err(|_| ended())
+    }
+
+    /// Ends its thread as a panic would.
+    #[cfg(test)]
+    pub(crate) async fn vanish(&self) {
+        let _ = self.send(Command::Vanish).await;
     }
 
     async fn ask(
@@ -233,6 +236,10 @@ impl EmbeddedEngine {
         };
         Ok((sequence, Generation { events }))
     }
+}
+
+fn ended() -> EngineError {
+    unavailable("its thread has ended".to_owned())
 }
 
 fn unavailable(reason: String) -> EngineError {
@@ -302,11 +309,14 @@ impl Engine for EmbeddedEngine {
         self.shared.version()
     }
 
-    fn load(&self) -> EngineLoad {
-        self.shared.load(self.kv_capacity)
+    async fn served(&self) -> Result<PolicyVersion, EngineError> {
+        if self.commands.is_closed() {
+            return Err(ended());
+        }
+        Ok(self.version())
     }
 
-    fn gives_logprobs(&self) -> bool {
-        true
+    fn load(&self) -> EngineLoad {
+        self.shared.load(self.kv_capacity)
     }
 }

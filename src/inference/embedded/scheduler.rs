@@ -28,6 +28,9 @@ pub(super) enum Command {
     Pause(PauseMode, Reply),
     Publish(PolicyVersion, DecodeModel, Reply),
     Resume(Reply),
+    /// Its thread is gone without a word, as one that panics.
+    #[cfg(test)]
+    Vanish,
 }
 
 /// Bounds, in tokens and generations.
@@ -121,6 +124,8 @@ impl Scheduler {
                 self.flow = Flow::Going;
                 answer(reply, Ok(()));
             }
+            #[cfg(test)]
+            Command::Vanish => std::panic::resume_unwind(Box::new("vanished")),
         }
     }
 
@@ -233,7 +238,7 @@ impl Scheduler {
 
     fn end_all(&mut self, reason: &str) {
         for sequence in self.running.drain(..).chain(self.waiting.drain(..)) {
-            sequence.end(FinishReason::Abort, Some(reason.to_owned()));
+            sequence.end(FinishReason::Error, Some(reason.to_owned()));
         }
         self.end_drain(reason);
     }

@@ -62,18 +62,29 @@ impl Remote {
         body: &Value,
         patience: Duration,
     ) -> Result<Response, EngineError> {
+        let opened = self.try_open(path, body, patience).await?;
+        opened.map_err(|refusal| self.refused(path, &refusal))
+    }
+
+    /// As `open`; an answer that is none comes with its status.
+    pub(in crate::inference) async fn try_open(
+        &self,
+        path: &str,
+        body: &Value,
+        patience: Duration,
+    ) -> Result<Result<Response, Refusal>, EngineError> {
         let sent = self.with_key(self.http.post(self.url(path)).json(body)).send();
         let response = tokio::time::timeout(patience, sent)
             .await
             .map_err(|_| self.silent(path, patience))?
             .map_err(|error| self.unreachable(path, &error))?;
         if response.status().is_success() {
-            return Ok(response);
+            return Ok(Ok(response));
         }
         let (status, retry_after) = (response.status(), retry_after(&response));
         let body = tokio::time::timeout(SHORT, response.text()).await;
         let body = body.map_or_else(|_| String::new(), Result::unwrap_or_default);
-        Err(self.refused(path, status, retry_after, &body))
+        Ok(Err(Refusal::new(status, retry_after, &body)))
     }
 
     async fn whole(&self, request: RequestBuilder, path: &str, patience: Duration) -> Result<Value, EngineError> {
@@ -86,7 +97,7 @@ impl Remote {
             let (status, retry_after) = (response.status(), retry_after(&response));
             let body = response.text().await.map_err(|error| self.unreachable(path, &error))?;
             if !status.is_success() {
-                return Err(self.refused(path, status, retry_after, &body));
+                return Err(self.refused(path, &Refusal::new(status, retry_after, &body)));
             }
             Ok(serde_json::from_str(&body).unwrap_or(Value::String(body)))
         };
@@ -132,18 +143,40 @@ impl Remote {
     }
 
     /// 4xx is the request's fault and is not tried again, but for 408 and 429.
-    fn refused(&self, path: &str, status: StatusCode, retry_after: Option<Duration>, body: &str) -> EngineError {
+    fn refused(&self, path: &str, refusal: &Refusal) -> EngineError {
+        let Refusal { status, message, .. } = refusal;
+        let again = matches!(*status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        if status.is_client_error() && !again {
+            return EngineError::Invalid(format!("{}{path} answers {status}: {message}", self.base));
+        }
+        self.unavailable(path, &format!("{status}: {message}"), refusal.retry_after)
+    }
+}
+
+/// An answer that is none.
+#[derive(Debug)]
+pub(in crate::inference) struct Refusal {
+    pub(in crate::inference) status: StatusCode,
+    pub(in crate::inference) retry_after: Option<Duration>,
+    /// `error.code` of a JSON body.
+    pub(in crate::inference) code: Option<String>,
+    /// What it says, shortened.
+    pub(in crate::inference) message: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, retry_after: Option<Duration>, body: &str) -> Self {
         let json: Value = serde_json::from_str(body).unwrap_or_default();
         let message = json["error"]["message"]
             .as_str()
             .or_else(|| json["message"].as_str())
             .unwrap_or(body);
-        let message: String = message.chars().take(500).collect();
-        let again = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
-        if status.is_client_error() && !again {
-            return EngineError::Invalid(format!("{}{path} answers {status}: {message}", self.base));
+        Self {
+            status,
+            retry_after,
+            code: json["error"]["code"].as_str().map(str::to_owned),
+            message: message.chars().take(500).collect(),
         }
-        self.unavailable(path, &format!("{status}: {message}"), retry_after)
     }
 }
 

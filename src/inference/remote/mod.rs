@@ -3,6 +3,7 @@
 //! Nothing here knows the routes or shapes of a particular server.
 
 mod http;
+mod server;
 mod state;
 mod stream;
 
@@ -14,12 +15,12 @@ use super::prometheus::Metrics;
 use super::{EngineError, EngineLoad};
 use crate::trajectory::PolicyVersion;
 
-pub(super) use http::{Remote, SHORT, ServerEvents};
-pub(super) use state::{Shared, State};
-pub(super) use stream::{Abort, Fault, News, Reading, Span, Wire};
+pub(super) use http::{Refusal, Remote, SHORT, ServerEvents};
+pub(super) use server::{Server, check_label};
+use state::{Shared, State};
+use stream::Reading;
+pub(super) use stream::{Abort, Fault, News, Span, Wire, said};
 
-/// Events in a generation's channel; a reader that does not keep up slows its own stream down.
-pub(super) const CAPACITY: usize = 64;
 /// Loading weights from disk.
 pub(super) const RELOAD: Duration = Duration::from_mins(30);
 const LOAD_PERIOD: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ pub(super) fn check_model(base: &str, served: &[String], wanted: Option<&str>) -
 }
 
 /// Reads the load off the server's metrics until it is cancelled.
-pub(super) async fn watch_load(
+async fn watch_load(
     remote: Remote,
     shared: std::sync::Arc<Shared>,
     load_of: fn(&Metrics<'_>) -> EngineLoad,

@@ -41,6 +41,13 @@ impl From<&str> for Fault {
     }
 }
 
+/// What an error inside a stream says.
+pub(in crate::inference) fn said(error: &Value) -> String {
+    error["message"]
+        .as_str()
+        .map_or_else(|| error.to_string(), str::to_owned)
+}
+
 /// What one event says, checked: as many log-probs as ids.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::inference) struct News {

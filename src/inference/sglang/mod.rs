@@ -7,29 +7,18 @@ mod tests;
 mod wire;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::prometheus::Metrics;
-use super::remote::{
-    Abort, CAPACITY, RELOAD, Reading, Remote, RemoteOptions, SHORT, ServerEvents, Shared, check_model, watch_load,
-};
+use super::remote::{Abort, RELOAD, Remote, RemoteOptions, SHORT, Server, check_label, check_model};
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
 use crate::trajectory::PolicyVersion;
 
 /// An `SGLang` server.
 pub struct SglangEngine {
-    remote: Remote,
-    patience: Duration,
-    window: usize,
-    shared: Arc<Shared>,
-    /// Ends the polling of the load.
-    _polling: DropGuard,
+    server: Server,
 }
 
 impl SglangEngine {
@@ -54,87 +43,58 @@ impl SglangEngine {
         let names = [&info["served_model_name"], &info["model_path"]];
         let served = names.iter().find_map(|name| name.as_str()).unwrap_or_default();
         check_model(remote.base(), &[served.to_owned()], options.model.as_deref())?;
-        let shared = Arc::new(Shared::new(&label_in(&info), options.version));
-        let cancel = CancellationToken::new();
-        tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
+        let (label, version) = (label_in(&info), options.version);
         Ok(Self {
-            remote,
-            patience: options.patience,
-            window: window as usize,
-            shared,
-            _polling: cancel.drop_guard(),
+            server: Server::watch(remote, window, (&label, version), options.patience, load_of),
         })
     }
 
     /// Tokens that fit, prompt and answer together.
     pub fn window(&self) -> usize {
-        self.window
+        self.server.window
     }
 
     async fn weights_label(&self) -> Result<String, EngineError> {
-        Ok(label_in(&self.remote.get("/get_server_info").await?))
+        Ok(label_in(&self.server.remote.get("/get_server_info").await?))
     }
 
     /// With `retract` running generations are computed anew under the new weights, so that no cache of older ones stays.
     async fn send_pause(&self, mode: &str) -> Result<(), EngineError> {
         let body = json!({ "mode": mode });
-        self.remote.post("/pause_generation", &body, RELOAD).await.map(drop)
+        let remote = &self.server.remote;
+        remote.post("/pause_generation", &body, RELOAD).await.map(drop)
     }
 
     async fn send_resume(&self) -> Result<(), EngineError> {
-        self.remote
-            .post("/continue_generation", &json!({}), SHORT)
-            .await
-            .map(drop)
+        let remote = &self.server.remote;
+        remote.post("/continue_generation", &json!({}), SHORT).await.map(drop)
     }
 
     async fn reload(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let label = version.to_string();
         let update = json!({"model_path": weights, "weight_version": label, "flush_cache": true, "keep_pause": true});
-        let answer = self.remote.post("/update_weights_from_disk", &update, RELOAD).await?;
+        let remote = &self.server.remote;
+        let answer = remote.post("/update_weights_from_disk", &update, RELOAD).await?;
         if answer["success"] == false {
             let message = answer["message"].as_str().unwrap_or("no reason given");
             return Err(EngineError::Rejected(message.to_owned()));
         }
-        let served = self.weights_label().await?;
-        if served == label {
-            return Ok(());
-        }
-        Err(EngineError::Rejected(format!(
-            "the server says that it serves weights `{served}`, not `{label}`"
-        )))
+        check_label(&self.weights_label().await?, &label)
     }
 }
 
 #[async_trait]
 impl Engine for SglangEngine {
     async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
-        if request.prompt.len() >= self.window {
-            return Err(EngineError::Window {
-                prompt: request.prompt.len(),
-                window: self.window,
-            });
-        }
-        let begun = self.shared.state().clone();
-        let response = self
-            .remote
-            .open(wire::ROUTE, &wire::request(&request), self.patience)
-            .await?;
-        let (events, receiver) = mpsc::channel(CAPACITY);
-        let reading = Reading::new(
-            Box::new(wire::Generate::default()),
-            abortion(&request.id),
-            request.prompt.len(),
-            events,
-            begun,
-            Arc::clone(&self.shared),
-        );
-        tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
-        Ok(Generation { events: receiver })
+        let begun = self.server.begin(&request)?;
+        let (remote, patience) = (&self.server.remote, self.server.patience);
+        let response = remote.open(wire::ROUTE, &wire::request(&request), patience).await?;
+        let (wire, abort) = (Box::new(wire::Generate::default()), abortion(&request.id));
+        Ok(self.server.read(&request, begun, response, wire, abort))
     }
 
     async fn abort(&self, request_id: &str) {
-        abortion(request_id).send(&self.remote).await;
+        abortion(request_id).send(&self.server.remote).await;
     }
 
     /// It cannot wait for running generations: `PauseMode::Wait` keeps them.
@@ -143,39 +103,33 @@ impl Engine for SglangEngine {
             PauseMode::Keep | PauseMode::Wait => "in_place",
             PauseMode::Abort => "abort",
         };
-        self.shared.hold(self.send_pause(mode), self.send_resume()).await
+        let shared = &self.server.shared;
+        shared.hold(self.send_pause(mode), self.send_resume()).await
     }
 
     /// The folder must be readable where the server runs. Running generations are retracted and go on with their keys and
     /// values computed anew, so that no cache of older weights stays.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let (pause, reload) = (self.send_pause("retract"), self.reload(version, weights));
-        let publication = self
-            .shared
-            .publication(version, weights, pause, reload, self.send_resume());
-        publication.await
+        let resume = self.send_resume();
+        self.server.publish((version, weights), pause, reload, resume).await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
-        self.shared.go_on(self.send_resume()).await
+        self.server.shared.go_on(self.send_resume()).await
     }
 
     fn version(&self) -> PolicyVersion {
-        self.shared.state().version
+        self.server.version()
     }
 
     async fn served(&self) -> Result<PolicyVersion, EngineError> {
-        self.remote.get("/health_generate").await?;
-        let label = self.weights_label().await?;
-        self.shared.state().version_of(&label).map_err(EngineError::Rejected)
+        self.server.remote.get("/health_generate").await?;
+        self.server.version_of(&self.weights_label().await?)
     }
 
     fn load(&self) -> EngineLoad {
-        self.shared.state().load
-    }
-
-    fn gives_logprobs(&self) -> bool {
-        true
+        self.server.load()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The client against a local peer that answers with the shapes of `SGLang` 0.5.
 
 use std::fmt::Write as _;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -10,14 +11,15 @@ use axum::response::{IntoResponse, Json, Response};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::inference::{EngineUsage, Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta};
+use crate::inference::testing::{LocalServer, drain};
+use crate::inference::{EngineUsage, RequestOrigin, Sampling, TokenDelta};
 use crate::trajectory::{FinishReason, SessionKey, TokenId};
 
 /// A server; what it samples is scripted.
 struct Peer {
     base: String,
     script: Arc<Script>,
-    server: tokio::task::JoinHandle<()>,
+    _server: LocalServer,
 }
 
 #[derive(Default)]
@@ -31,20 +33,16 @@ struct Script {
     refuses: Mutex<bool>,
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
 impl Peer {
     async fn start() -> (Self, SglangEngine) {
         let script = Arc::new(Script::default());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&script));
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let peer = Self { base, script, server };
+        let server = LocalServer::start(router).await;
+        let peer = Self {
+            base: server.url.clone(),
+            script,
+            _server: server,
+        };
         let engine = SglangEngine::connect(peer.options(None)).await.unwrap();
         (peer, engine)
     }
@@ -156,17 +154,6 @@ fn request() -> GenerateRequest {
             seed: u64::MAX,
         },
         origin: RequestOrigin::default(),
-    }
-}
-
-async fn drain(mut generation: Generation) -> (Vec<TokenDelta>, Finish) {
-    let mut deltas = Vec::new();
-    loop {
-        let event = tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await;
-        match event.unwrap().unwrap() {
-            GenerationEvent::Tokens(delta) => deltas.push(delta),
-            GenerationEvent::Finished(finish) => return (deltas, finish),
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{Fault, News, Span, Wire};
+use crate::inference::remote::{Fault, News, Span, Wire, said};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -82,8 +82,7 @@ impl Wire for Generate {
     fn news(&mut self, event: Value) -> Result<News, Fault> {
         let event: Event = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
         if let Some(error) = event.error {
-            let said = error["message"].as_str();
-            return Err(Fault::Failed(said.map_or_else(|| error.to_string(), str::to_owned)));
+            return Err(Fault::Failed(said(&error)));
         }
         let meta = event.meta_info.ok_or("an event without `meta_info`")?;
         let total = meta.completion_tokens as usize;

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tokens::{Usage, finish, said};
+use super::tokens::{finish, open};
 use crate::inference::GenerateRequest;
 use crate::inference::remote::{Fault, News, Wire};
 use crate::trajectory::TokenId;
@@ -42,16 +42,6 @@ pub(super) fn server_id(id: &str) -> String {
 }
 
 #[derive(Debug, Deserialize)]
-struct Chunk {
-    #[serde(default)]
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Option<Usage>,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-#[derive(Debug, Deserialize)]
 struct Choice {
     #[serde(default)]
     token_ids: Option<Vec<TokenId>>,
@@ -77,17 +67,8 @@ pub(super) struct Completions {
 
 impl Wire for Completions {
     fn news(&mut self, event: Value) -> Result<News, Fault> {
-        let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
-        if let Some(error) = chunk.error {
-            return Err(Fault::Failed(said(&error)));
-        }
-        let mut news = News {
-            usage: chunk.usage.map(Into::into),
-            ..News::default()
-        };
-        let Some(choice) = chunk.choices.into_iter().next() else {
-            return Ok(news);
-        };
+        let (mut news, choice) = open::<Choice>(event)?;
+        let Some(choice) = choice else { return Ok(news) };
         if let Some(seen) = choice.prompt_token_ids {
             if seen[..] != self.prompt[..] {
                 let at = seen.iter().zip(&self.prompt[..]).take_while(|(a, b)| a == b).count();

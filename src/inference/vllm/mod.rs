@@ -11,32 +11,22 @@ mod tokens;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::prometheus::Metrics;
-use super::remote::{
-    Abort, CAPACITY, RELOAD, Reading, Remote, RemoteOptions, SHORT, ServerEvents, Shared, Wire, check_model, watch_load,
-};
+use super::remote::{Abort, RELOAD, Remote, RemoteOptions, SHORT, Server, Wire, check_label, check_model};
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
 use crate::trajectory::PolicyVersion;
 
 /// A vLLM server.
 pub struct VllmEngine {
-    remote: Remote,
-    patience: Duration,
-    window: usize,
+    server: Server,
     /// Its name for the policy.
     model: String,
     /// Set once the server has said that it has no token route.
     without_tokens: AtomicBool,
-    shared: Arc<Shared>,
-    /// Ends the polling of the load.
-    _polling: DropGuard,
 }
 
 impl VllmEngine {
@@ -65,23 +55,17 @@ impl VllmEngine {
         check_model(remote.base(), &served, options.model.as_deref())?;
         // A server that does not name its weights can be sampled from, and not be given others.
         let label = weights_label(&remote).await?;
-        let shared = Arc::new(Shared::new(label.as_deref().unwrap_or("default"), options.version));
-        let cancel = CancellationToken::new();
-        tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
+        let weights = (label.as_deref().unwrap_or("default"), options.version);
         Ok(Self {
-            remote,
-            patience: options.patience,
-            window: window as usize,
+            server: Server::watch(remote, window, weights, options.patience, load_of),
             model: options.model.or_else(|| served.into_iter().next()).unwrap_or_default(),
             without_tokens: AtomicBool::new(false),
-            shared,
-            _polling: cancel.drop_guard(),
         })
     }
 
     /// Tokens that fit, prompt and answer together.
     pub fn window(&self) -> usize {
-        self.window
+        self.server.window
     }
 
     async fn send_pause(&self, mode: PauseMode) -> Result<(), EngineError> {
@@ -91,37 +75,33 @@ impl VllmEngine {
             PauseMode::Abort => "abort",
         };
         let path = format!("/pause?mode={mode}&clear_cache=false");
-        let paused = self.remote.post(&path, &Value::Null, RELOAD).await;
+        let paused = self.server.remote.post(&path, &Value::Null, RELOAD).await;
         paused.map(drop).map_err(|error| missing_dev_mode(error, "/pause"))
     }
 
     async fn send_resume(&self) -> Result<(), EngineError> {
-        self.remote.post("/resume", &Value::Null, SHORT).await.map(drop)
+        self.server.remote.post("/resume", &Value::Null, SHORT).await.map(drop)
     }
 
     async fn reload(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let label = version.to_string();
         let reload = json!({"method": "reload_weights", "kwargs": {"weights_path": weights}});
-        self.remote.post("/collective_rpc", &reload, RELOAD).await?;
-        self.remote
+        let remote = &self.server.remote;
+        remote.post("/collective_rpc", &reload, RELOAD).await?;
+        remote
             .post("/update_weight_version", &json!({ "new_version": label }), SHORT)
             .await?;
         // What older weights have cached is not what these would have computed.
-        self.remote.post("/reset_prefix_cache", &Value::Null, SHORT).await?;
-        let served = weights_label(&self.remote).await?.unwrap_or_default();
-        if served == label {
-            return Ok(());
-        }
-        Err(EngineError::Rejected(format!(
-            "the server says that it serves weights `{served}`, not `{label}`"
-        )))
+        remote.post("/reset_prefix_cache", &Value::Null, SHORT).await?;
+        check_label(&weights_label(remote).await?.unwrap_or_default(), &label)
     }
 
     /// Sends a request to the token route, or to the next best where there is none.
     async fn open(&self, request: &GenerateRequest) -> Result<(reqwest::Response, Box<dyn Wire>), EngineError> {
+        let (remote, patience) = (&self.server.remote, self.server.patience);
         if !self.without_tokens.load(Ordering::Relaxed) {
             let body = tokens::request(request);
-            let sent = self.remote.open(tokens::ROUTE, &body, self.patience);
+            let sent = remote.open(tokens::ROUTE, &body, patience);
             match sent.await {
                 Ok(response) => return Ok((response, Box::new(tokens::Tokens))),
                 Err(error) if Remote::answered(&error, 403) => {
@@ -130,14 +110,14 @@ impl VllmEngine {
                     )));
                 }
                 Err(error) if Remote::answered(&error, 404) => {
-                    tracing::warn!(server = self.remote.base(), "no token route: completions are used");
+                    tracing::warn!(server = remote.base(), "no token route: completions are used");
                     self.without_tokens.store(true, Ordering::Relaxed);
                 }
                 Err(error) => return Err(error),
             }
         }
         let body = completions::request(request, &self.model);
-        let response = self.remote.open(completions::ROUTE, &body, self.patience).await?;
+        let response = remote.open(completions::ROUTE, &body, patience).await?;
         let wire = completions::Completions {
             prompt: Arc::clone(&request.prompt),
             confirmed: false,
@@ -161,66 +141,46 @@ impl VllmEngine {
 #[async_trait]
 impl Engine for VllmEngine {
     async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
-        if request.prompt.len() >= self.window {
-            return Err(EngineError::Window {
-                prompt: request.prompt.len(),
-                window: self.window,
-            });
-        }
-        let begun = self.shared.state().clone();
+        let begun = self.server.begin(&request)?;
         let (response, wire) = self.open(&request).await?;
-        let (events, receiver) = mpsc::channel(CAPACITY);
-        let reading = Reading::new(
-            wire,
-            self.abortion(&request.id),
-            request.prompt.len(),
-            events,
-            begun,
-            Arc::clone(&self.shared),
-        );
-        tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
-        Ok(Generation { events: receiver })
+        let abort = self.abortion(&request.id);
+        Ok(self.server.read(&request, begun, response, wire, abort))
     }
 
     async fn abort(&self, request_id: &str) {
-        self.abortion(request_id).send(&self.remote).await;
+        self.abortion(request_id).send(&self.server.remote).await;
     }
 
     async fn pause(&self, mode: PauseMode) -> Result<(), EngineError> {
-        self.shared.hold(self.send_pause(mode), self.send_resume()).await
+        let shared = &self.server.shared;
+        shared.hold(self.send_pause(mode), self.send_resume()).await
     }
 
     /// The folder must be readable where the server runs. Running generations stand still and go on.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let (pause, reload) = (self.send_pause(PauseMode::Keep), self.reload(version, weights));
-        let publication = self
-            .shared
-            .publication(version, weights, pause, reload, self.send_resume());
-        publication.await
+        let resume = self.send_resume();
+        self.server.publish((version, weights), pause, reload, resume).await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
-        self.shared.go_on(self.send_resume()).await
+        self.server.shared.go_on(self.send_resume()).await
     }
 
     fn version(&self) -> PolicyVersion {
-        self.shared.state().version
+        self.server.version()
     }
 
     async fn served(&self) -> Result<PolicyVersion, EngineError> {
-        self.remote.get("/health").await?;
-        match weights_label(&self.remote).await? {
-            Some(label) => self.shared.state().version_of(&label).map_err(EngineError::Rejected),
+        self.server.remote.get("/health").await?;
+        match weights_label(&self.server.remote).await? {
+            Some(label) => self.server.version_of(&label),
             None => Ok(self.version()),
         }
     }
 
     fn load(&self) -> EngineLoad {
-        self.shared.state().load
-    }
-
-    fn gives_logprobs(&self) -> bool {
-        true
+        self.server.load()
     }
 }
 

@@ -1,9 +1,10 @@
 //! What vLLM's token route is sent and what it answers (shapes of 0.32).
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{Fault, News, Span, Wire};
+use crate::inference::remote::{Fault, News, Span, Wire, said};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -40,13 +41,26 @@ pub(super) fn server_id(id: &str) -> String {
 
 /// One event of the stream; the last ones carry the end, the versions and the usage.
 #[derive(Debug, Deserialize)]
-pub(super) struct Chunk {
-    #[serde(default)]
-    choices: Vec<Choice>,
+struct Chunk<C> {
+    #[serde(default = "Vec::new")]
+    choices: Vec<C>,
     #[serde(default)]
     usage: Option<Usage>,
     #[serde(default)]
     error: Option<Value>,
+}
+
+/// What the events of both routes have in common: an error, the usage, and one choice.
+pub(super) fn open<C: DeserializeOwned>(event: Value) -> Result<(News, Option<C>), Fault> {
+    let chunk: Chunk<C> = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
+    if let Some(error) = chunk.error {
+        return Err(Fault::Failed(said(&error)));
+    }
+    let news = News {
+        usage: chunk.usage.map(EngineUsage::from),
+        ..News::default()
+    };
+    Ok((news, chunk.choices.into_iter().next()))
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,7 +89,7 @@ struct Logprob {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Usage {
+struct Usage {
     prompt_tokens: u32,
     #[serde(default)]
     completion_tokens: u32,
@@ -110,17 +124,8 @@ impl Wire for Tokens {
 }
 
 fn news(event: Value) -> Result<News, Fault> {
-    let chunk: Chunk = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
-    if let Some(error) = chunk.error {
-        return Err(Fault::Failed(said(&error)));
-    }
-    let mut news = News {
-        usage: chunk.usage.map(EngineUsage::from),
-        ..News::default()
-    };
-    let Some(choice) = chunk.choices.into_iter().next() else {
-        return Ok(news);
-    };
+    let (mut news, choice) = open::<Choice>(event)?;
+    let Some(choice) = choice else { return Ok(news) };
     news.ids = choice.token_ids.unwrap_or_default();
     let logprobs = choice.logprobs.map_or_else(Vec::new, |logprobs| logprobs.content);
     if logprobs.len() != news.ids.len() {
@@ -145,11 +150,4 @@ pub(super) fn finish(name: &str) -> Result<FinishReason, String> {
         "abort" => Ok(FinishReason::Abort),
         other => Err(format!("finish reason `{other}`")),
     }
-}
-
-/// What an error inside a stream says.
-pub(super) fn said(error: &Value) -> String {
-    error["message"]
-        .as_str()
-        .map_or_else(|| error.to_string(), str::to_owned)
 }

@@ -23,7 +23,7 @@ pub use running::ToolParser;
 pub use schema::ToolSchemas;
 
 /// A call, parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedCall {
     /// What is called.
     pub name: String,

@@ -28,7 +28,7 @@ impl Envelope {
 }
 
 /// A whole answer.
-pub(super) fn completion(envelope: &Envelope, tokenizer: &Tokenizer, answered: &Answered<'_>) -> Value {
+pub(super) fn completion(envelope: &Envelope, tokenizer: Option<&Tokenizer>, answered: &Answered<'_>) -> Value {
     let Answered {
         state,
         finish,
@@ -89,10 +89,10 @@ pub(super) fn call_object(id: &str, call: &ParsedCall) -> Value {
 }
 
 /// Log-probs, one object a token; `null` if the engine gives none.
-pub(super) fn logprobs_object(tokenizer: &Tokenizer, ids: &[TokenId], logprobs: &[f32]) -> Value {
-    if logprobs.len() != ids.len() {
+pub(super) fn logprobs_object(tokenizer: Option<&Tokenizer>, ids: &[TokenId], logprobs: &[f32]) -> Value {
+    let Some(tokenizer) = tokenizer.filter(|_| logprobs.len() == ids.len()) else {
         return Value::Null;
-    }
+    };
     let content: Vec<Value> = ids
         .iter()
         .zip(logprobs)

@@ -89,7 +89,7 @@ impl Writer for ChatWriter {
     const ERRORS: ErrorShape = ErrorShape::OpenAi;
 
     fn whole(&self, session: &Session, answered: &Answered<'_>) -> Value {
-        response::completion(&self.envelope, session.proxy.prompt.tokenizer(), answered)
+        response::completion(&self.envelope, session.proxy.tokenizer(), answered)
     }
 
     fn begin(&mut self, out: &mut Vec<u8>, state: &FlightState) {
@@ -145,7 +145,7 @@ impl Writer for ChatWriter {
                 choice.token_ids = Some(&news.ids);
             }
             if index == 0 && logprobs {
-                choice.logprobs = logprobs_object(session.proxy.prompt.tokenizer(), &news.ids, &news.logprobs);
+                choice.logprobs = logprobs_object(session.proxy.tokenizer(), &news.ids, &news.logprobs);
             }
             self.write(out, &[choice], More::default());
         }

@@ -192,8 +192,4 @@ impl Engine for ScriptedEngine {
     fn load(&self) -> EngineLoad {
         EngineLoad::default()
     }
-
-    fn gives_logprobs(&self) -> bool {
-        true
-    }
 }

@@ -6,14 +6,16 @@ use crate::inference::{Engine, RemoteOptions, Replicas, VllmEngine};
 use crate::trajectory::PolicyVersion;
 
 #[derive(Debug, Clone, Copy)]
-enum Dialect {
+pub(super) enum Dialect {
     Chat,
     Messages,
     Responses,
 }
 
 impl Dialect {
-    fn request(self) -> (&'static str, Value) {
+    pub(super) const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Responses];
+
+    pub(super) fn request(self) -> (&'static str, Value) {
         let message = json!([{"role": "user", "content": "GOPI.sh must split fields at :"}]);
         let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
         match self {
@@ -36,14 +38,15 @@ impl Dialect {
     }
 
     /// What a client makes of a stream; its last event must be the final one, and the only such.
-    fn read(self, text: &str) -> Read {
+    pub(super) fn read(self, text: &str) -> Read {
         let data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         let finals = match self {
-            Self::Chat => "[DONE]",
-            Self::Messages => "\"type\":\"message_stop\"",
-            Self::Responses => "\"type\":\"response.completed\"",
+            Self::Chat => &["[DONE]"][..],
+            Self::Messages => &["\"type\":\"message_stop\""],
+            Self::Responses => &["\"type\":\"response.completed\"", "\"type\":\"response.incomplete\""],
         };
-        let ends: Vec<usize> = (0..data.len()).filter(|&at| data[at].contains(finals)).collect();
+        let is_final = |event: &str| finals.iter().any(|name| event.contains(name));
+        let ends: Vec<usize> = (0..data.len()).filter(|&at| is_final(data[at])).collect();
         assert_eq!(ends, [data.len() - 1], "{self:?}: {text}");
         let mut read = Read::default();
         for event in data.iter().filter(|data| **data != "[DONE]") {
@@ -87,14 +90,32 @@ impl Dialect {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Read {
-    text: String,
-    arguments: String,
-    prompt: u64,
-    sampled: u64,
+pub(super) struct Read {
+    pub(super) text: String,
+    pub(super) arguments: String,
+    pub(super) prompt: u64,
+    pub(super) sampled: u64,
 }
 
-fn version(update: usize) -> PolicyVersion {
+/// What the client reads of one streamed answer.
+pub(super) async fn read(
+    harness: &Harness,
+    ticket: &SessionTicket,
+    dialect: Dialect,
+    path: &str,
+    body: &Value,
+) -> Read {
+    let request = harness
+        .client
+        .post(format!("{}{path}", ticket.url))
+        .bearer_auth(&ticket.token);
+    let sent = request.json(body).timeout(Duration::from_secs(20)).send();
+    let response = sent.await.unwrap();
+    assert_eq!(response.status(), 200, "{dialect:?}");
+    dialect.read(&response.text().await.unwrap())
+}
+
+pub(super) fn version(update: usize) -> PolicyVersion {
     PolicyVersion {
         lineage: 0,
         update: update as u64,
@@ -125,21 +146,10 @@ async fn trial(dialect: Dialect, answer: &str, lost_at: Option<usize>) -> (Read,
     let stop = prompt.tokenizer().stop_ids();
     let script = Script::new([prompt.tokenizer().encode(answer).unwrap(), stop].concat());
     let engine = servers(&script, lost_at.map_or(Fault::None, Fault::LostAt)).await;
-    let harness = Harness::over(prompt, Vec::new(), |options| options.engine = engine).await;
+    let harness = Harness::over(prompt, Vec::new(), |options| served_by(options, engine)).await;
     let ticket = harness.open();
     let (path, body) = dialect.request();
-    let request = harness
-        .client
-        .post(format!("{}{path}", ticket.url))
-        .bearer_auth(&ticket.token);
-    let response = request
-        .json(&body)
-        .timeout(Duration::from_secs(20))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(response.status(), 200, "{dialect:?}, lost after {lost_at:?}");
-    let read = dialect.read(&response.text().await.unwrap());
+    let read = read(&harness, &ticket, dialect, path, &body).await;
     let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
     (read, capture, script)
 }
@@ -152,7 +162,7 @@ async fn the_client_reads_one_answer_and_each_token_is_recorded_once() {
         quickstart().tokenizer().stop_ids(),
     ]
     .concat();
-    for dialect in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+    for dialect in Dialect::ALL {
         let (whole, _, _) = trial(dialect, &answer, None).await;
         assert_eq!(
             (whole.text.as_str(), whole.sampled),
@@ -226,7 +236,7 @@ async fn with_no_replica_left_the_stream_still_ends() {
         vec![(endpoint, engine)],
         Duration::from_millis(50),
     ));
-    let harness = Harness::over(prompt, Vec::new(), |options| options.engine = engine).await;
+    let harness = Harness::over(prompt, Vec::new(), |options| served_by(options, engine)).await;
     let ticket = harness.open();
     let (_, body) = Dialect::Chat.request();
     let (events, _) = harness.stream(&ticket, &body).await;
@@ -244,7 +254,7 @@ async fn an_answer_that_contradicts_itself_is_neither_continued_nor_trained() {
     let ids = prompt.tokenizer().encode("one two three four").unwrap();
     let script = Script::new([ids, prompt.tokenizer().stop_ids()].concat());
     let engine = servers(&script, Fault::Miscounts).await;
-    let harness = Harness::over(prompt, Vec::new(), |options| options.engine = engine).await;
+    let harness = Harness::over(prompt, Vec::new(), |options| served_by(options, engine)).await;
     let ticket = harness.open();
     let (_, body) = Dialect::Chat.request();
     let (events, _) = harness.stream(&ticket, &body).await;

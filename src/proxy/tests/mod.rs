@@ -5,6 +5,8 @@ mod engine;
 mod faults;
 mod fuzz;
 mod known_failures;
+mod hosted;
+mod lost_embedded;
 mod lost_replica;
 mod messages;
 mod peer;
@@ -102,6 +104,12 @@ impl Harness {
     /// The ids that the engine samples for a scripted answer.
     fn sampled(&self, text: &str) -> Vec<TokenId> {
         [self.encode(text), self.prompt.tokenizer().stop_ids()].concat()
+    }
+}
+
+fn served_by(options: &mut ProxyOptions, engine: Arc<dyn crate::inference::Engine>) {
+    if let Source::Policy(policy) = &mut options.source {
+        policy.engine = engine;
     }
 }
 

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use super::Adapter;
 use crate::config::ScaffoldSection;
-use crate::sandbox::{ExecRequest, Sandbox};
+use crate::sandbox::{ExecRequest, PATH, Sandbox};
 use crate::scaffold::ScaffoldError;
 
-/// PATH behind the mounted folders.
-const SYSTEM: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where a mounted folder may hold programs.
 const PLACES: [&str; 4] = ["bin", "node_modules/.bin", ".bin", ""];
 /// Time for an agent to tell its version; the first start of some is slow.
@@ -22,12 +20,12 @@ const PACKAGE_VERSION: &str = "import sys\n\
     try: print(metadata.version(sys.argv[1]))\n\
     except metadata.PackageNotFoundError: sys.exit(127)";
 
-/// The agent's PATH inside.
+/// The agent's PATH inside: mounted folders come first.
 pub(super) fn path(section: &ScaffoldSection) -> String {
     let mounted = section.runtime_mount.iter().flat_map(|folder| {
         PLACES.map(|place| folder.join(place).to_string_lossy().trim_end_matches('/').to_owned() + ":")
     });
-    mounted.collect::<String>() + SYSTEM
+    mounted.collect::<String>() + PATH
 }
 
 /// The version of the agent that the sandbox holds.

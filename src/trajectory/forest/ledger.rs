@@ -23,6 +23,9 @@ impl Ledger {
     /// The reason under which answers stand that the agent asked to replace.
     pub const ROLLED_BACK: &str = "rolled_back";
 
+    /// The reason under which answers of an API stand that gives no token ids.
+    pub const NO_TOKEN_IDS: &str = "no_token_ids";
+
     /// All accounts together: what the engine's own usage must add up to.
     pub fn total(&self) -> u64 {
         self.trained

@@ -194,8 +194,8 @@ async fn dropping_the_engine_ends_its_thread_and_all_generations() {
     };
     assert_eq!(
         (finish.reason, finish.error.as_deref()),
-        (FinishReason::Abort, Some("the engine was stopped"))
+        (FinishReason::Error, Some("the engine was stopped"))
     );
-    assert_eq!(drain(waiting).await.finish.reason, FinishReason::Abort);
+    assert_eq!(drain(waiting).await.finish.reason, FinishReason::Error);
     until("the thread's end", || thread.strong_count() == 0).await;
 }

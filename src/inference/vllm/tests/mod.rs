@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::inference::{Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta, check_logprobs};
+use crate::inference::testing::drain;
+use crate::inference::{GenerationEvent, RequestOrigin, Sampling, TokenDelta, check_logprobs};
 use crate::trajectory::{FinishReason, SessionKey, TokenId};
 use peer::{Peer, chunk, last_chunk, usage};
 
@@ -48,17 +49,6 @@ fn request(id: &str) -> GenerateRequest {
 }
 
 /// All tokens with their log-probs and versions, and the end.
-async fn drain(mut generation: Generation) -> (Vec<TokenDelta>, Finish) {
-    let mut deltas = Vec::new();
-    loop {
-        let event = tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await;
-        match event.unwrap().unwrap() {
-            GenerationEvent::Tokens(delta) => deltas.push(delta),
-            GenerationEvent::Finished(finish) => return (deltas, finish),
-        }
-    }
-}
-
 fn delta(ids: &[TokenId], logprob: f32, version: PolicyVersion) -> TokenDelta {
     TokenDelta {
         ids: ids.to_vec(),

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::inference::testing::LocalServer;
 use crate::trajectory::TokenId;
 
 pub(super) const METRICS: &str = "# TYPE vllm:num_requests_running gauge
@@ -30,7 +31,7 @@ vllm:num_preemptions_total{engine=\"0\",model_name=\"smol\"} 4.0
 pub(super) struct Peer {
     pub(super) base: String,
     state: Arc<Mutex<Script>>,
-    server: tokio::task::JoinHandle<()>,
+    _server: LocalServer,
 }
 
 #[derive(Default)]
@@ -48,23 +49,19 @@ struct Script {
     old: bool,
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
-}
-
 impl Peer {
     pub(super) async fn start() -> Self {
         let state = Arc::new(Mutex::new(Script {
             weights: "default".to_owned(),
             ..Script::default()
         }));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&state));
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { base, state, server }
+        let server = LocalServer::start(router).await;
+        Self {
+            base: server.url.clone(),
+            state,
+            _server: server,
+        }
     }
 
     /// What the next generation answers.
