@@ -111,7 +111,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
         }
         'lego;serve-proxy' {
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
-            [CompletionResult]::new('--upstream', '--upstream', [CompletionResultType]::ParameterName, 'Engine to send to; can be repeated (not built yet)')
+            [CompletionResult]::new('--upstream', '--upstream', [CompletionResultType]::ParameterName, 'Hosted API to pass calls on to, which gives no token ids; needs no run config (`engine.kind = "openai"`)')
             [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on; port 0 picks a free one (`proxy.listen`)')
             [CompletionResult]::new('--capture', '--capture', [CompletionResultType]::ParameterName, 'Write finished sessions as shards into this folder, and the log of every session below its `calls`')
             [CompletionResult]::new('--tokenizer', '--tokenizer', [CompletionResultType]::ParameterName, 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)')

@@ -96,7 +96,7 @@ complete -c lego -n "__fish_lego_using_subcommand preflight" -s v -l verbose -d 
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Engine to send to; can be repeated (not built yet)' -r
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l upstream -d 'Hosted API to pass calls on to, which gives no token ids; needs no run config (`engine.kind = "openai"`)' -r
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Address to listen on; port 0 picks a free one (`proxy.listen`)' -r
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder, and the log of every session below its `calls`' -r -F
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)' -r -F
