@@ -5,6 +5,7 @@
 //! a module imports only from ranks below its own (`tests/repo.rs` checks it); see ARCHITECTURE.md.
 
 // rank 0
+mod http_client;
 pub mod metrics;
 pub mod task;
 pub mod trajectory;

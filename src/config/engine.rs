@@ -20,6 +20,9 @@ pub struct EngineSection {
     /// Environment variable that holds the servers' key, sent as `Authorization: Bearer` (`vllm`, `sglang`,
     /// `openai`).
     pub api_key_env: Option<String>,
+    /// File with certificates (PEM) of authorities that sign those of `https` endpoints, beside the system's own.
+    #[schemars(extend("format" = "path"))]
+    pub ca_file: Option<PathBuf>,
     /// How the servers get new weights (`vllm`, `sglang`). `disk`: from a folder below the run's `weights`, which must
     /// be readable under the same path where they run.
     pub weight_sync: WeightSync,
@@ -32,6 +35,8 @@ pub struct EngineSection {
         "deepseek_v3", "pythonic"
     ]))]
     pub tool_parser: String,
+    /// How thinking is told from the answer; not of `openai`, which tells by itself.
+    pub reasoning_parser: ReasoningParser,
     /// Memory for keys and values (`embedded`).
     pub kv_memory: ByteSize,
     /// Generations that sample together (`embedded`).
@@ -48,9 +53,11 @@ impl Default for EngineSection {
             kind: EngineKind::Embedded,
             endpoints: Vec::new(),
             api_key_env: None,
+            ca_file: None,
             weight_sync: WeightSync::Disk,
             served_model: String::new(),
             tool_parser: "auto".to_owned(),
+            reasoning_parser: ReasoningParser::Auto,
             kv_memory: ByteSize(1 << 30),
             max_running: 64,
             recording: None,
@@ -81,6 +88,21 @@ impl EngineKind {
     pub fn is_remote(self) -> bool {
         matches!(self, Self::Vllm | Self::Sglang)
     }
+}
+
+/// How thinking is told from the answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningParser {
+    /// As the chat template suggests.
+    #[default]
+    Auto,
+    /// There is none: tags are text.
+    None,
+    /// `<think>…</think>` at the beginning of an answer.
+    Think,
+    /// The same, with the opening tag at the end of the prompt.
+    ThinkOpened,
 }
 
 /// How servers in other processes get new weights.

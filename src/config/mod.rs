@@ -34,7 +34,7 @@ mod unsupported;
 mod value;
 
 pub use data::DataSection;
-pub use engine::{EngineKind, EngineSection, WeightSync};
+pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
 pub use error::{ConfigError, Fault, Problem};
 pub use evaluation::{CheckpointSection, EvalSection, LogSection};
 pub use load::{ConfigFile, Layers, Override, load};

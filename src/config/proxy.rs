@@ -37,6 +37,9 @@ pub struct CaptureSection {
     pub train: CaptureScope,
     /// How calls become rows.
     pub builder: BuilderName,
+    /// Whether servers are asked which experts of a mixture each token went through (`vllm`, `sglang`); rows hold them as
+    /// `routed_experts`.
+    pub routing: bool,
     /// What a malformed tool call does to the reward.
     pub unparsed_tool_call: UnparsedToolCall,
 }

@@ -15,7 +15,6 @@ const KEYS: &[&str] = &[
     "sandbox.mounts",
     "sandbox.kubernetes",
     "sandbox.docker",
-    "engine.reasoning_parser",
     "proxy.public_url",
     "rollout.tail_kill",
     "train.backend",

@@ -48,6 +48,7 @@ async fn one(engine: &dyn Engine, id: String, prompt: &Arc<[TokenId]>) -> Result
             seed: 0,
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     };
     let session = request.session.clone();
     let mut generation = engine.generate(request).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use crate::trajectory::{FinishReason, PolicyVersion, SessionKey, TokenId};
+use crate::trajectory::{FinishReason, PolicyVersion, RoutedRows, SessionKey, TokenId};
 
 /// One generation.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct GenerateRequest {
     pub sampling: Sampling,
     /// Who asks.
     pub origin: RequestOrigin,
+    /// The first position whose experts are to be told, where they are.
+    pub routing_from: Option<u32>,
 }
 
 /// Whose conversation a request belongs to; only the `replay` engine looks at it.
@@ -87,6 +89,9 @@ pub struct Finish {
     pub usage: EngineUsage,
     /// What went wrong, with `FinishReason::Error`.
     pub error: Option<String>,
+    /// The experts of every position from the one asked for up to the last but one, where they were asked for and the
+    /// engine tells them.
+    pub routing: Option<RoutedRows>,
     /// Whether what came contradicts itself, with `FinishReason::Error`: none of it is to be used.
     pub rejected: bool,
 }

@@ -21,8 +21,9 @@ use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::trajectory::Episode;
 
 /// Keys whose change makes it another rollout: its rows would not be what its run.toml says.
-const IDENTITY: [&str; 6] = [
+const IDENTITY: [&str; 7] = [
     "policy.model",
+    "engine.served_model",
     "run.seed",
     "scaffold.name",
     "rollout.temperature",

@@ -14,8 +14,8 @@ use super::PipelineError;
 use super::engines::{self, First, Serving, Started};
 use super::remote_engines;
 use super::run::tokenizer_dir;
-use crate::config::{EngineKind, RunConfig};
-use crate::prompt::{PromptBuilder, ToolFormat};
+use crate::config::{EngineKind, ReasoningParser, RunConfig};
+use crate::prompt::{PromptBuilder, Thinking, ToolFormat};
 use crate::proxy::{PolicySource, Proxy, ProxyOptions, Source};
 use crate::shard::ShardMeta;
 
@@ -123,6 +123,7 @@ async fn policy(config: &RunConfig, first: First) -> Result<Answering, PipelineE
             engine,
             tool_format: tool_format(config, &prompt)?,
             prompt,
+            routing: config.capture.routing,
         }),
         serving,
         window,
@@ -152,7 +153,13 @@ pub(super) fn serve(proxy: &Proxy, listener: TcpListener, stop: &CancellationTok
 /// The policy's tokenizer and template.
 pub(super) fn load_prompt(config: &RunConfig) -> Result<PromptBuilder, PipelineError> {
     let template = config.policy.chat_template.as_deref();
-    Ok(PromptBuilder::load(&tokenizer_dir(config), template)?)
+    let prompt = PromptBuilder::load(&tokenizer_dir(config), template)?;
+    Ok(match config.engine.reasoning_parser {
+        ReasoningParser::Auto => prompt,
+        ReasoningParser::None => prompt.with_thinking(Thinking::None),
+        ReasoningParser::Think => prompt.with_thinking(Thinking::Tagged),
+        ReasoningParser::ThinkOpened => prompt.with_thinking(Thinking::Opened),
+    })
 }
 
 /// The policy's shape, without its weights.
@@ -175,5 +182,26 @@ pub(super) fn tool_format(config: &RunConfig, prompt: &PromptBuilder) -> Result<
                     .join(", ")
             ))
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::testing::quickstart_dir;
+
+    #[test]
+    fn thinking_is_read_as_the_run_says() {
+        let mut config = RunConfig::default();
+        config.policy.model = quickstart_dir();
+        for (parser, expected) in [
+            (ReasoningParser::Auto, Thinking::None),
+            (ReasoningParser::None, Thinking::None),
+            (ReasoningParser::Think, Thinking::Tagged),
+            (ReasoningParser::ThinkOpened, Thinking::Opened),
+        ] {
+            config.engine.reasoning_parser = parser;
+            assert_eq!(load_prompt(&config).unwrap().thinking(), expected);
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::inference::{
 };
 use crate::prompt::PromptBuilder;
 use crate::train::checkpoint::PublishedWeights;
-use crate::trajectory::{PolicyVersion, TokenId};
+use crate::trajectory::{Experts, PolicyVersion, TokenId};
 
 /// Longest wait for the next token; shorter than the proxy's, so that the engine's own error is what is told.
 const PATIENCE: Duration = Duration::from_mins(9);
@@ -126,6 +126,11 @@ fn servers(config: &RunConfig, version: PolicyVersion) -> Result<Vec<RemoteOptio
         });
     }
     let api_key = section.api_key_env.as_deref().map(key_of).transpose()?;
+    let experts = if config.capture.routing && section.kind.is_remote() {
+        Some(experts(config)?)
+    } else {
+        None
+    };
     let options = section.endpoints.iter().map(|endpoint| {
         if let Some(problem) = endpoint_problem(endpoint) {
             return Err(PipelineError::Config(format!("engine.endpoints: {problem}")));
@@ -133,6 +138,8 @@ fn servers(config: &RunConfig, version: PolicyVersion) -> Result<Vec<RemoteOptio
         Ok(RemoteOptions {
             endpoint: endpoint.clone(),
             api_key: api_key.clone(),
+            ca_file: section.ca_file.clone(),
+            experts,
             model: Some(section.served_model.clone()).filter(|name| !name.is_empty()),
             version,
             patience: PATIENCE,
@@ -159,6 +166,33 @@ fn samples_as_it_is(config: &RunConfig) -> bool {
     let rollout = &config.rollout;
     let unchanged = |value: f32| (value - 1.0).abs() < f32::EPSILON;
     unchanged(rollout.temperature) && unchanged(rollout.top_p) && rollout.top_k <= 0
+}
+
+/// The shape of the policy's mixture of experts, by the names that families of models have for it.
+fn experts(config: &RunConfig) -> Result<Experts, PipelineError> {
+    let path = config.policy.model.join("config.json");
+    let wrong = |reason: &dyn std::fmt::Display| {
+        PipelineError::Config(format!("capture.routing: {}: {reason}", path.display()))
+    };
+    let text = fs_err::read_to_string(&path).map_err(|error| wrong(&error))?;
+    let model: serde_json::Value = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    let number = |names: &[&str]| {
+        let found = names.iter().find_map(|name| model[*name].as_u64());
+        let number = found
+            .and_then(|number| u16::try_from(number).ok())
+            .filter(|&number| number > 0);
+        number.ok_or_else(|| {
+            wrong(&format!(
+                "expected a number of `{}`: is the model a mixture of experts?",
+                names.join("` or `")
+            ))
+        })
+    };
+    Ok(Experts {
+        layers: number(&["num_hidden_layers"])?,
+        top_k: number(&["num_experts_per_tok"])?,
+        count: number(&["num_experts", "num_local_experts", "n_routed_experts"])?,
+    })
 }
 
 fn key_of(variable: &str) -> Result<String, PipelineError> {

@@ -66,6 +66,13 @@ impl Check for Engine {
                 "name one",
             );
         }
+        if let Some(path) = engine.ca_file.as_ref().filter(|path| !path.is_file()) {
+            fatal(
+                format!("engine.ca_file: no file {}", path.display()),
+                "engine.ca_file",
+                "write the file that holds the authority's certificate in PEM",
+            );
+        }
         for (index, endpoint) in engine.endpoints.iter().enumerate() {
             if let Some(problem) = endpoint_problem(endpoint) {
                 let mut finding = Finding::fatal(self.id(), format!("engine.endpoints: {problem}"))

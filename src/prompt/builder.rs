@@ -110,6 +110,12 @@ impl PromptBuilder {
         self.prefix_stable
     }
 
+    /// With thinking read otherwise than the template suggests.
+    #[must_use]
+    pub fn with_thinking(self, thinking: Thinking) -> Self {
+        Self { thinking, ..self }
+    }
+
     /// What the template makes of thinking.
     pub fn thinking(&self) -> Thinking {
         self.thinking

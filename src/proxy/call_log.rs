@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::ProxyError;
 use crate::inference::EngineUsage;
 use crate::prompt::Message;
-use crate::trajectory::{ConversationId, FinishReason, SamplingParams, TokenId, VersionSpan};
+use crate::trajectory::{ConversationId, FinishReason, RoutedRows, SamplingParams, TokenId, VersionSpan};
 
 /// Version of the lines.
 pub(super) const SCHEMA: u32 = 1;
@@ -82,6 +82,9 @@ pub(super) struct End {
     pub(super) ids: Vec<TokenId>,
     pub(super) logprobs: Option<Vec<f32>>,
     pub(super) versions: Vec<VersionSpan>,
+    /// Experts that positions went through, prompt and answer counted together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) routing: Vec<RoutedRows>,
     /// What the template emits after the answer.
     pub(super) tail: Vec<TokenId>,
     pub(super) finish: FinishReason,

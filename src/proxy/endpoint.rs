@@ -59,6 +59,17 @@ pub(super) fn routes(mut router: Router<Arc<Inner>>) -> Router<Arc<Inner>> {
 }
 
 impl Endpoint {
+    /// Its name in the metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completions => "completions",
+            Self::Messages => "messages",
+            Self::CountTokens => "count_tokens",
+            Self::Responses => "responses",
+        }
+    }
+
     fn errors(self) -> ErrorShape {
         match self {
             Self::Chat | Self::Completions => ErrorShape::OpenAi,
@@ -82,7 +93,7 @@ impl Endpoint {
                 },
             },
         };
-        inner.metrics.count_response(answer.status().as_u16());
+        inner.metrics.count_response(self.name(), answer.status().as_u16());
         answer
     }
 }

@@ -18,6 +18,7 @@ use crate::trajectory::{FinishReason, TokenId};
 pub(super) struct Flight {
     /// The call's number in its session.
     pub(super) call: u32,
+    began: Instant,
     state: Mutex<FlightState>,
     progress: watch::Sender<()>,
     viewers: watch::Sender<usize>,
@@ -36,13 +37,19 @@ pub(super) struct FlightState {
     pub(super) stop_text: Option<String>,
     pub(super) preempted: bool,
     pub(super) end: Option<FlightEnd>,
+    first_at: Option<Instant>,
     ended_at: Option<Instant>,
 }
 
 impl FlightState {
-    /// Whether anything has come.
+    /// Whether anything of an answer has come.
+    fn shows_something(&self) -> bool {
+        !self.ids.is_empty() || !self.events.is_empty()
+    }
+
+    /// Whether anything has come, the end included.
     fn has_begun(&self) -> bool {
-        self.end.is_some() || !self.ids.is_empty() || !self.events.is_empty()
+        self.end.is_some() || self.shows_something()
     }
 }
 
@@ -61,6 +68,7 @@ impl Flight {
     pub(super) fn new(call: u32, cancel: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
             call,
+            began: Instant::now(),
             state: Mutex::default(),
             progress: watch::channel(()).0,
             viewers: watch::channel(0).0,
@@ -74,7 +82,13 @@ impl Flight {
 
     /// Changes the state and wakes everyone who watches.
     pub(super) fn update(&self, change: impl FnOnce(&mut FlightState)) {
-        change(&mut self.state());
+        {
+            let mut state = self.state();
+            change(&mut state);
+            if state.first_at.is_none() && state.shows_something() {
+                state.first_at = Some(Instant::now());
+            }
+        }
         self.progress.send_replace(());
     }
 
@@ -89,6 +103,12 @@ impl Flight {
     pub(super) fn preempt(&self) {
         self.state().preempted = true;
         self.cancel.cancel();
+    }
+
+    /// The time to the first piece of the answer, if one came.
+    pub(super) fn first_after(&self) -> Option<Duration> {
+        let first = self.state().first_at?;
+        Some(first.duration_since(self.began))
     }
 
     /// How long ago it ended.

@@ -148,6 +148,7 @@ pub(super) fn record(
         ids: sampled.ids,
         logprobs: sampled.logprobs,
         versions: sampled.versions,
+        routing: sampled.routing,
         finish: sampled.finish,
         usage: sampled.usage.into(),
         beyond: sampled.beyond,
@@ -163,6 +164,7 @@ pub(super) fn record(
     let Line::End(end) = line else {
         return Err(ApiError::internal("no end line"));
     };
+    session.metrics.count_tokens(sampled.usage);
     let mut state = session.state();
     let conversation = begin.conversation;
     let recorded = state.recording.record(prompt, begin, &end);

@@ -63,6 +63,7 @@ pub(super) async fn answer(
         ids: Vec::new(),
         logprobs: None,
         versions: Vec::new(),
+        routing: Vec::new(),
         finish,
         usage: read.as_ref().map_or_else(EngineUsage::default, HostedAnswer::usage),
         beyond: 0,

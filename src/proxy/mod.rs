@@ -48,7 +48,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use error::ApiError;
-use metrics::Metrics;
+use metrics::{Gauges, Metrics};
 use session::Session;
 use tool_alarm::ToolAlarm;
 
@@ -64,7 +64,7 @@ pub struct Proxy(Arc<Inner>);
 struct Inner {
     options: Arc<ProxyOptions>,
     sessions: RwLock<Sessions>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     tool_alarm: ToolAlarm,
     /// Whether no more calls are taken.
     draining: AtomicBool,
@@ -84,7 +84,7 @@ impl Proxy {
         Self(Arc::new(Inner {
             options: Arc::new(options),
             sessions: RwLock::default(),
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             tool_alarm: ToolAlarm::default(),
             draining: AtomicBool::new(false),
         }))
@@ -102,7 +102,8 @@ impl Proxy {
 
     /// Opens a session under this name. An anonymous one asks nobody for its token.
     fn open_as(&self, key: SessionKey, options: SessionOptions, anonymous: bool) -> Result<SessionTicket, ProxyError> {
-        let session = Session::open(key, Arc::clone(&self.0.options), options, anonymous)?;
+        let shared = (Arc::clone(&self.0.options), Arc::clone(&self.0.metrics));
+        let session = Session::open(key, shared, options, anonymous)?;
         let base = self.0.options.base_url.trim_end_matches('/');
         let ticket = SessionTicket {
             url: format!("{base}/sess/{}", session.key),
@@ -169,9 +170,6 @@ impl Proxy {
         let metrics = &self.0.metrics;
         metrics.sessions_closed.fetch_add(1, Ordering::Relaxed);
         metrics
-            .sampled_tokens
-            .fetch_add(capture.audit.sampled_tokens, Ordering::Relaxed);
-        metrics
             .sampling_overrides
             .fetch_add(u64::from(capture.n_sampling_overrides), Ordering::Relaxed);
         Ok(capture)
@@ -204,6 +202,15 @@ impl Proxy {
 }
 
 impl Inner {
+    fn gauges(&self) -> Gauges {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        Gauges {
+            sessions_open: sessions.by_key.len(),
+            generations: sessions.by_key.values().map(|session| session.running()).sum(),
+            engine: self.options.policy().map(|policy| policy.engine.load()),
+        }
+    }
+
     fn session(&self, key: &str) -> Result<Arc<Session>, ApiError> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
         match sessions.by_key.get(key) {

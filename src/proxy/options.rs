@@ -28,6 +28,8 @@ pub struct PolicySource {
     pub prompt: Arc<PromptBuilder>,
     /// How it writes tool calls; `None`: it has no tools, its text is passed on as it is.
     pub tool_format: Option<ToolFormat>,
+    /// Whether the engine is asked which experts each position went through.
+    pub routing: bool,
 }
 
 /// Everything a proxy needs. `ProxyOptions::new` and `over` fill in what has a default.
@@ -69,6 +71,7 @@ impl ProxyOptions {
             engine,
             tool_format: prompt.detected_tool_format(),
             prompt,
+            routing: false,
         });
         Self::over(source, model, base_url)
     }

@@ -87,6 +87,8 @@ pub(super) struct Prepared {
     pub(super) thinking: Thinking,
     /// Texts that end it.
     pub(super) stops: Vec<String>,
+    /// The first position whose experts no call before has told of.
+    pub(super) routing_from: Option<u32>,
     /// Whether the prompt came as it is, so that nothing of a template follows the answer.
     pub(super) raw: bool,
 }
@@ -170,6 +172,8 @@ pub(super) fn prepare(
         calls_allowed: request.calls_allowed,
         thinking: if raw { Thinking::None } else { policy.prompt.thinking() },
         stops: request.stops,
+        // The last token of what came before has been fed to no layer yet.
+        routing_from: policy.routing.then(|| base_len.saturating_sub(1) as u32),
         raw,
     })
 }

@@ -132,6 +132,7 @@ impl Recording {
             output: &end.ids,
             logprobs: end.logprobs.as_deref(),
             versions: &end.versions,
+            routing: &end.routing,
             tail: &end.tail,
             finish: end.finish,
             conversation: begin.conversation,

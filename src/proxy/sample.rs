@@ -19,7 +19,7 @@ use crate::inference::{
     Engine, EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta,
 };
 use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer};
-use crate::trajectory::{FinishReason, TokenId, VersionSpan};
+use crate::trajectory::{FinishReason, RoutedRows, TokenId, VersionSpan};
 
 /// Generations lost in a row, without a token between them, before an answer is given up.
 const MAX_LOSSES: u32 = 3;
@@ -32,6 +32,7 @@ pub(super) struct Sampled {
     pub(super) ids: Vec<TokenId>,
     pub(super) logprobs: Option<Vec<f32>>,
     pub(super) versions: Vec<VersionSpan>,
+    pub(super) routing: Vec<RoutedRows>,
     pub(super) finish: FinishReason,
     pub(super) usage: EngineUsage,
     /// Tokens sampled behind a stop text: nobody is shown them, and they belong to no answer.
@@ -75,6 +76,7 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
         ids: Vec::new(),
         logprobs: None,
         versions: Vec::new(),
+        routing: Vec::new(),
         usage: EngineUsage::default(),
         admitted: None,
     };
@@ -91,6 +93,7 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
                 if sampling.ids.is_empty() || losses > MAX_LOSSES {
                     break (FinishReason::Error, Some(error.into()));
                 }
+                session.metrics.continued.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(session = %session.key, %error, sampled = sampling.ids.len(), "generation lost, continued");
             }
         }
@@ -112,6 +115,7 @@ struct Progress<'a> {
     ids: Vec<TokenId>,
     logprobs: Option<Vec<f32>>,
     versions: Vec<VersionSpan>,
+    routing: Vec<RoutedRows>,
     usage: EngineUsage,
     admitted: Option<Instant>,
 }
@@ -142,12 +146,18 @@ impl Progress<'_> {
         };
         let id = format!("{}-{}-{}-{losses}", session.key, self.flight.call, self.ids.len());
         let origin = prepared.origin.clone();
+        // Of what a lost engine has sampled nothing is known but that its last token is fed now.
+        let routing_from = match sampled {
+            0 => prepared.routing_from,
+            _ => prepared.routing_from.map(|_| prompt.len() as u32 - 1),
+        };
         let request = GenerateRequest {
             id: id.clone(),
             session: session.key.clone(),
             prompt,
             sampling,
             origin,
+            routing_from,
         };
         let (engine, patience) = (self.engine, session.proxy.engine_timeout);
         let stop = stopped(session, self.flight);
@@ -337,6 +347,7 @@ impl Progress<'_> {
             (self.usage.prompt, self.usage.cached) = (finish.usage.prompt, finish.usage.cached);
         }
         self.usage.completion += finish.usage.completion;
+        self.routing.extend(finish.routing.clone());
         finish.usage.completion as usize == self.ids.len() - begun + self.beyond as usize
     }
 
@@ -350,12 +361,16 @@ impl Progress<'_> {
         events.extend(self.parser.finish());
         self.flight.update(|state| state.events.append(&mut events));
         let logprobs = self.logprobs.filter(|all| all.len() == self.ids.len());
+        // Not of what came behind a stop text.
+        let end = self.flight.state().prompt.len() + self.ids.len();
+        let routing = self.routing.iter().filter_map(|run| run.within(0, end)).collect();
         Sampled {
             parse_errors: self.parser.malformed(),
             message: self.parser.message().clone(),
             ids: self.ids,
             logprobs,
             versions: self.versions,
+            routing,
             finish,
             usage: self.usage,
             beyond: self.beyond,

@@ -119,7 +119,7 @@ async fn hello() -> Answer {
 }
 
 async fn metrics(State(inner): State<Arc<Inner>>) -> Answer {
-    let mut answer = Response::new(Body::from(inner.metrics.render()));
+    let mut answer = Response::new(Body::from(inner.metrics.render(&inner.gauges())));
     let text = header::HeaderValue::from_static("text/plain; version=0.0.4");
     answer.headers_mut().insert(header::CONTENT_TYPE, text);
     answer

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::call_log::{CallLog, Line, SCHEMA};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd, Viewer};
+use super::metrics::Metrics;
 use super::recording::Recording;
 use super::{ProxyError, ProxyOptions, SessionCapture, SessionOptions, generate};
 use crate::prompt::Message;
@@ -57,6 +58,7 @@ pub(super) struct Session {
     pub(super) opened_at: jiff::Timestamp,
     pub(super) options: SessionOptions,
     pub(super) proxy: Arc<ProxyOptions>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) log: Option<Arc<CallLog>>,
     pub(super) closed: CancellationToken,
     /// Fires when a call is refused for good: the agent should end now.
@@ -96,7 +98,7 @@ pub(super) struct Counts {
 impl Session {
     pub(super) fn open(
         key: SessionKey,
-        proxy: Arc<ProxyOptions>,
+        (proxy, metrics): (Arc<ProxyOptions>, Arc<Metrics>),
         options: SessionOptions,
         anonymous: bool,
     ) -> Result<Arc<Self>, ProxyError> {
@@ -116,6 +118,7 @@ impl Session {
             opened_at: jiff::Timestamp::now(),
             options,
             proxy,
+            metrics,
             log,
             closed: CancellationToken::new(),
             no_more_calls: CancellationToken::new(),
@@ -140,6 +143,7 @@ impl Session {
             .flights
             .retain(|_, flight| flight.ended_for().is_none_or(|since| since < grace));
         if let Some(flight) = state.flights.get(&request.digest) {
+            self.metrics.retries_attached.fetch_add(1, Ordering::Relaxed);
             return Ok(flight.watch());
         }
         if let Some(cap) = self.options.turn_cap
@@ -163,6 +167,9 @@ impl Session {
             let Running { session, flight } = &running;
             let digest = request.digest.clone();
             let end = generate::run(session, flight, request).await;
+            if let Some(time) = flight.first_after() {
+                session.metrics.first_token_after(time);
+            }
             if matches!(end, FlightEnd::Failed(_)) {
                 // A failure is not an answer: the same request may try again.
                 session.state().flights.remove(&digest);
@@ -215,6 +222,11 @@ impl Session {
     /// Calls begun so far.
     pub(super) fn calls(&self) -> u32 {
         self.state().calls
+    }
+
+    /// Generations that wait or run.
+    pub(super) fn running(&self) -> usize {
+        *self.running.borrow()
     }
 
     /// Waits until no generation runs.

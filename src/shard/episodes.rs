@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::row::RoutedRun;
 use super::{Row, ShardError};
 use crate::trajectory::{
-    CaptureAudit, Episode, EpisodeId, FinishReason, GroupId, Outcome, SamplingParams, Segment, Timings, TrialId,
+    CaptureAudit, Episode, EpisodeId, Experts, FinishReason, GroupId, Outcome, RoutedRows, SamplingParams, Segment,
+    Timings, TrialId,
 };
 
 const FINISH_REASONS: [(FinishReason, &str); 4] = [
@@ -33,10 +35,58 @@ pub fn episode_rows(episode: &Episode) -> Vec<Row> {
                 response_mask: has_ids.then(|| segment.response_mask.clone()),
                 response_logprobs: segment.response_logprobs.clone().filter(|_| has_ids),
                 weight_versions: segment.weight_versions.clone(),
+                routed_experts: runs(&segment.routing),
+                routed_shape: segment.routing.first().map(|run| shape(run.experts)),
                 ..shared.clone()
             }
         })
         .collect()
+}
+
+/// Runs of positions; those that follow each other are one.
+fn runs(routing: &[RoutedRows]) -> Option<Vec<RoutedRun>> {
+    let mut runs: Vec<(usize, RoutedRun)> = Vec::new();
+    for run in routing {
+        match runs.last_mut() {
+            Some((end, last)) if *end == run.start as usize => {
+                last.rows.extend_from_slice(&run.rows);
+                *end = run.end();
+            }
+            _ => runs.push((
+                run.end(),
+                RoutedRun {
+                    start: run.start,
+                    rows: run.rows.clone(),
+                },
+            )),
+        }
+    }
+    (!runs.is_empty()).then(|| runs.into_iter().map(|(_, run)| run).collect())
+}
+
+fn shape(experts: Experts) -> Vec<i32> {
+    let bytes = experts.index_bytes() as i32;
+    vec![experts.layers.into(), experts.top_k.into(), bytes]
+}
+
+/// The runs of a row that was verified.
+fn routing(row: &mut Row) -> Vec<RoutedRows> {
+    let Some(&[layers, top_k, bytes]) = row.routed_shape.as_deref() else {
+        return Vec::new();
+    };
+    let experts = Experts {
+        layers: layers as u16,
+        top_k: top_k as u16,
+        // How many there are is not kept, only how wide an index is.
+        count: if bytes == 1 { 256 } else { u16::MAX },
+    };
+    let runs = row.routed_experts.take().unwrap_or_default().into_iter();
+    runs.map(|run| RoutedRows {
+        start: run.start,
+        experts,
+        rows: run.rows,
+    })
+    .collect()
 }
 
 fn shared(episode: &Episode) -> Row {
@@ -184,6 +234,7 @@ fn segment(row: &mut Row) -> Segment {
         response_mask: row.response_mask.take().unwrap_or_default(),
         response_logprobs: row.response_logprobs.take(),
         weight_versions: std::mem::take(&mut row.weight_versions),
+        routing: routing(row),
         is_main_agent: row.is_main_agent,
     }
 }

@@ -82,7 +82,33 @@ fn tokens(row: &Row) -> Option<String> {
             }
         }
     }
-    versions(row, mask)
+    versions(row, mask).or_else(|| routing(row, response.len()))
+}
+
+/// Runs of whole rows, in order, within prompt and response.
+fn routing(row: &Row, response: usize) -> Option<String> {
+    let runs = match (&row.routed_experts, &row.routed_shape) {
+        (None, None) => return None,
+        (Some(runs), Some(shape)) => match shape[..] {
+            [layers, top_k, bytes] if layers > 0 && top_k > 0 && (bytes == 1 || bytes == 2) => {
+                let bytes = layers as usize * top_k as usize * bytes as usize;
+                runs.iter().map(move |run| (run.start as usize, run.rows.len(), bytes))
+            }
+            _ => return Some(format!("routed_shape is {shape:?}, expected [layers, top_k, 1 or 2]")),
+        },
+        _ => return Some("routed_experts and routed_shape must be null together".to_owned()),
+    };
+    let (mut next, total) = (0, row.prompt_ids.as_ref().map_or(0, Vec::len) + response);
+    for (start, found, bytes) in runs {
+        let end = start + found / bytes;
+        if found == 0 || found % bytes != 0 || start < next || end > total {
+            return Some(format!(
+                "{found} bytes of experts at {start}, {bytes} a position: torn, out of order or beyond {total} tokens"
+            ));
+        }
+        next = end;
+    }
+    None
 }
 
 fn versions(row: &Row, mask: &[u8]) -> Option<String> {

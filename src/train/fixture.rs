@@ -14,6 +14,7 @@ pub(super) fn sampled(prompt: &[TokenId], response: &[TokenId]) -> Segment {
         response_mask: vec![1; response.len()],
         response_logprobs: Some(vec![-1.0; response.len()]),
         weight_versions: Vec::new(),
+        routing: Vec::new(),
         is_main_agent: true,
     }
 }

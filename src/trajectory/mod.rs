@@ -9,10 +9,12 @@ pub(crate) mod fixture;
 pub mod forest;
 mod identity;
 mod outcome;
+mod routing;
 mod segment;
 
 pub use episode::{CaptureAudit, Episode, SamplingParams, Timings};
 pub use forest::{CallForest, CallRecord, ConversationId, Ledger, NodeId};
 pub use identity::{EpisodeId, GroupId, PolicyVersion, SessionKey, TokenId, TrialId, VersionParseError};
 pub use outcome::{FinishReason, Outcome};
+pub use routing::{Experts, RoutedRows};
 pub use segment::{Segment, VersionSpan};

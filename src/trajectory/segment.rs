@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyVersion, TokenId};
+use super::{PolicyVersion, RoutedRows, TokenId};
 
 /// The weights that sampled response positions `start..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Segment {
     pub response_logprobs: Option<Vec<f32>>,
     /// Run-length over response positions; positions that the policy did not sample are not covered.
     pub weight_versions: Vec<VersionSpan>,
+    /// Experts that positions went through, prompt and response counted together, in order; a position without a row is
+    /// one of which the engine said nothing.
+    pub routing: Vec<RoutedRows>,
     /// Whether it belongs to the agent's main conversation (against a title generator or a sub-agent).
     pub is_main_agent: bool,
 }

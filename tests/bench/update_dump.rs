@@ -87,6 +87,7 @@ fn episode(case: CaseEpisode) -> Episode {
         response_mask: case.mask,
         response_logprobs: case.logprobs,
         weight_versions: Vec::new(),
+        routing: Vec::new(),
         is_main_agent: true,
     };
     Episode {

@@ -114,6 +114,7 @@ mod tests {
             reason: FinishReason::Stop,
             usage: EngineUsage::default(),
             error: None,
+            routing: None,
             rejected: false,
         }
     }

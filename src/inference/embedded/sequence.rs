@@ -85,6 +85,7 @@ impl Sequence {
             reason,
             usage,
             error,
+            routing: None,
             rejected: false,
         });
         let mut tokens = self.tokens;

@@ -11,6 +11,9 @@ use crate::inference::{EngineError, EngineUsage};
 use crate::prompt::{AnswerEvent, Message, ParsedCall, Role, ToolCall};
 use crate::trajectory::FinishReason;
 
+/// Bytes of an answer that is not streamed, at most.
+const LONGEST: usize = 64 << 20;
+
 /// An answer that is being read.
 pub struct HostedAnswer {
     /// None once everything has been read.
@@ -56,6 +59,9 @@ impl HostedAnswer {
                         let mut body = chunk.map(Vec::from).unwrap_or_default();
                         while let Ok(Some(more)) = response.chunk().await {
                             body.extend_from_slice(&more);
+                            if body.len() > LONGEST {
+                                return Err(format!("the answer is longer than {LONGEST} bytes"));
+                            }
                         }
                         serde_json::from_slice(&body)
                             .map(Some)

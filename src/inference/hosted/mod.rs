@@ -76,7 +76,7 @@ impl HostedApi {
     /// [`EngineError::Unavailable`] if it cannot be reached, [`EngineError::Invalid`] if it serves several models and none is
     /// named.
     pub async fn connect(options: RemoteOptions) -> Result<Self, EngineError> {
-        let remote = Remote::new(&options.endpoint, options.api_key)?;
+        let remote = Remote::new(&options)?;
         // `http://host:8000` and `http://host:8000/v1` are both written.
         let root = match reqwest::Url::parse(remote.base()) {
             Ok(url) if url.path().len() > 1 => "",

@@ -6,6 +6,8 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
+use super::RemoteOptions;
+use crate::http_client;
 use crate::inference::EngineError;
 
 /// Bytes of one server-sent event at most.
@@ -23,13 +25,21 @@ pub(in crate::inference) struct Remote {
 }
 
 impl Remote {
-    /// `base`: such as `http://127.0.0.1:8000`; `key` goes into the `Authorization` header.
-    pub(in crate::inference) fn new(base: &str, key: Option<String>) -> Result<Self, EngineError> {
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
+    /// The server that the options name; its key goes into the `Authorization` header.
+    pub(in crate::inference) fn new(options: &RemoteOptions) -> Result<Self, EngineError> {
+        let base = options.endpoint.trim_end_matches('/');
+        let client = if base.starts_with("https:") {
+            http_client::trusting(options.ca_file.as_deref())
+                .map_err(|reason| EngineError::Invalid(format!("engine.ca_file: {reason}")))?
+        } else {
+            http_client::plain()
+        };
+        let unmade =
+            |error: reqwest::Error| EngineError::Invalid(format!("no HTTP client for {base}: {}", chain(&error)));
         Ok(Self {
-            http: http.map_err(|error| EngineError::Invalid(format!("no HTTP client: {error}")))?,
-            base: base.trim_end_matches('/').to_owned(),
-            key,
+            http: client.connect_timeout(CONNECT).build().map_err(unmade)?,
+            base: base.to_owned(),
+            key: options.api_key.clone(),
         })
     }
 
@@ -121,13 +131,11 @@ impl Remote {
     }
 
     fn unreachable(&self, path: &str, error: &reqwest::Error) -> EngineError {
-        let first: &dyn std::error::Error = error;
-        let causes = std::iter::successors(Some(first), |error| error.source());
-        self.unavailable(
-            path,
-            &causes.map(ToString::to_string).collect::<Vec<_>>().join(": "),
-            None,
-        )
+        let mut reason = chain(error);
+        if reason.contains("UnknownIssuer") {
+            reason += " (name the file of the authority that signed its certificate as `engine.ca_file`, or in SSL_CERT_FILE)";
+        }
+        self.unavailable(path, &reason, None)
     }
 
     fn unavailable(&self, path: &str, reason: &str, retry_after: Option<Duration>) -> EngineError {
@@ -178,6 +186,13 @@ impl Refusal {
             message: message.chars().take(500).collect(),
         }
     }
+}
+
+/// An error and its causes.
+fn chain(error: &reqwest::Error) -> String {
+    let first: &dyn std::error::Error = error;
+    let causes = std::iter::successors(Some(first), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

@@ -3,19 +3,22 @@
 //! Nothing here knows the routes or shapes of a particular server.
 
 mod http;
+mod routing;
 mod server;
 mod state;
 mod stream;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::prometheus::Metrics;
 use super::{EngineError, EngineLoad};
-use crate::trajectory::PolicyVersion;
+use crate::trajectory::{Experts, PolicyVersion};
 
 pub(super) use http::{Refusal, Remote, SHORT, ServerEvents};
+pub(super) use routing::Asked;
 pub(super) use server::{Server, check_label};
 use state::{Shared, State};
 use stream::Reading;
@@ -32,8 +35,12 @@ pub struct RemoteOptions {
     pub endpoint: String,
     /// Sent as `Authorization: Bearer`.
     pub api_key: Option<String>,
+    /// Certificates of authorities that sign the server's own, in PEM; beside those that the system trusts.
+    pub ca_file: Option<PathBuf>,
     /// The name under which it must serve the policy; `None`: whatever it serves.
     pub model: Option<String>,
+    /// The shape of the policy's mixture of experts, where it is one.
+    pub experts: Option<Experts>,
     /// The weights that it serves at first, whatever it calls them.
     pub version: PolicyVersion,
     /// Longest wait for the next token while it is not paused.
@@ -52,7 +59,8 @@ pub fn endpoint_problem(endpoint: &str) -> Option<String> {
             "{expected}, found one with a key in it: name its variable in `engine.api_key_env`"
         ));
     }
-    let good = url.scheme() == "http" && url.has_host() && url.query().is_none() && url.fragment().is_none();
+    let good =
+        matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none() && url.fragment().is_none();
     (!good).then(|| format!("{expected}, found `{endpoint}`"))
 }
 
@@ -86,12 +94,15 @@ async fn watch_load(
 }
 
 #[cfg(test)]
+mod tls_tests;
+
+#[cfg(test)]
 mod tests {
     use super::endpoint_problem;
 
     #[test]
     fn addresses_are_told_from_what_is_none() {
-        for good in ["http://127.0.0.1:8000", "http://gpu-1:30000/", "http://[::1]:8000"] {
+        for good in ["http://127.0.0.1:8000", "https://gpu-1:30000/", "http://[::1]:8000"] {
             assert_eq!(endpoint_problem(good), None, "{good}");
         }
         for wrong in ["gpu-1:8000", "", "http://", "ftp://a", "http://a?b=c", "unix:/run/x"] {

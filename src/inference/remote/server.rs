@@ -8,10 +8,10 @@ use reqwest::Response;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Abort, Reading, Remote, ServerEvents, Shared, State, Wire, watch_load};
+use super::{Abort, Asked, Reading, Remote, RemoteOptions, ServerEvents, Shared, State, Wire, watch_load};
 use crate::inference::prometheus::Metrics;
 use crate::inference::{EngineError, EngineLoad, GenerateRequest, Generation};
-use crate::trajectory::PolicyVersion;
+use crate::trajectory::{Experts, PolicyVersion};
 
 /// Events in a generation's channel; a reader that does not keep up slows its own stream down.
 const CAPACITY: usize = 64;
@@ -23,27 +23,30 @@ pub(in crate::inference) struct Server {
     pub(in crate::inference) patience: Duration,
     /// Tokens that fit, prompt and answer together.
     pub(in crate::inference) window: usize,
+    /// The shape of its mixture of experts.
+    experts: Option<Experts>,
     /// Ends the polling of the load.
     _polling: DropGuard,
 }
 
 impl Server {
-    /// Begins to watch the load of a server that calls its weights, `version`, by this label.
+    /// Begins to watch the load of a server that calls the weights that it has at first by this label.
     pub(in crate::inference) fn watch(
         remote: Remote,
         window: u64,
-        (label, version): (&str, PolicyVersion),
-        patience: Duration,
+        label: &str,
+        options: &RemoteOptions,
         load_of: fn(&Metrics<'_>) -> EngineLoad,
     ) -> Self {
-        let shared = Arc::new(Shared::new(label, version));
+        let shared = Arc::new(Shared::new(label, options.version));
         let cancel = CancellationToken::new();
         tokio::spawn(watch_load(remote.clone(), Arc::clone(&shared), load_of, cancel.clone()));
         Self {
             remote,
             shared,
-            patience,
+            patience: options.patience,
             window: window as usize,
+            experts: options.experts,
             _polling: cancel.drop_guard(),
         }
     }
@@ -67,8 +70,10 @@ impl Server {
         abort: Abort,
     ) -> Generation {
         let (events, receiver) = mpsc::channel(CAPACITY);
-        let prompt = request.prompt.len();
-        let reading = Reading::new(wire, abort, prompt, events, begun, Arc::clone(&self.shared));
+        let asked = request.routing_from.zip(self.experts);
+        let routing = asked.map(|(from, experts)| Asked { from, experts });
+        let what = (request.prompt.len(), routing);
+        let reading = Reading::new(wire, abort, what, events, begun, Arc::clone(&self.shared));
         tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
         Generation { events: receiver }
     }

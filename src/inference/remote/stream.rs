@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Remote, SHORT, ServerEvents, Shared, State};
+use super::{Asked, Remote, SHORT, ServerEvents, Shared, State, routing};
 use crate::inference::{EngineUsage, Finish, GenerationEvent, TokenDelta};
 use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
@@ -59,6 +59,8 @@ pub(in crate::inference) struct News {
     /// What the server calls the weights that it serves now.
     pub(in crate::inference) label: Option<String>,
     pub(in crate::inference) usage: Option<EngineUsage>,
+    /// The experts of every position, as the server writes them.
+    pub(in crate::inference) routing: Option<String>,
 }
 
 /// Tokens `start..end` of the answer were sampled by `version`.
@@ -88,6 +90,7 @@ pub(in crate::inference) struct Reading {
     wire: Box<dyn Wire>,
     abort: Abort,
     prompt: usize,
+    routing: Option<Asked>,
     events: mpsc::Sender<GenerationEvent>,
     /// The engine when it began.
     begun: State,
@@ -112,7 +115,7 @@ impl Reading {
     pub(in crate::inference) fn new(
         wire: Box<dyn Wire>,
         abort: Abort,
-        prompt: usize,
+        (prompt, routing): (usize, Option<Asked>),
         events: mpsc::Sender<GenerationEvent>,
         begun: State,
         shared: Arc<Shared>,
@@ -121,6 +124,7 @@ impl Reading {
             wire,
             abort,
             prompt,
+            routing,
             events,
             begun,
             shared,
@@ -150,6 +154,7 @@ impl Reading {
                         completion: self.given as u32,
                     },
                     error: Some(reason),
+                    routing: None,
                     rejected,
                 }
             }
@@ -189,6 +194,7 @@ impl Reading {
         if news.versions.is_some() {
             self.last.versions = news.versions;
         }
+        self.last.routing = news.routing.or(self.last.routing.take());
         self.last.label = news.label.or(self.last.label.take());
         let certain = self.shared.state().publications == self.begun.publications;
         if certain {
@@ -245,10 +251,17 @@ impl Reading {
                 ));
             }
         }
+        let routing = match (self.routing, self.last.routing.take()) {
+            (Some(asked), Some(rows)) => {
+                Some(routing::decode(&rows, asked, self.prompt + sampled).map_err(Broken::Rejected)?)
+            }
+            _ => None,
+        };
         Ok(Finish {
             reason,
             usage,
             error: None,
+            routing,
             rejected: false,
         })
     }

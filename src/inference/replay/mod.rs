@@ -225,6 +225,7 @@ impl Play {
             reason: self.reason,
             usage,
             error: None,
+            routing: None,
             rejected: false,
         };
         let _ = self.events.try_send(GenerationEvent::Finished(finish));

@@ -42,6 +42,7 @@ fn request(task: &str, episode_index: u32, turn: u32) -> GenerateRequest {
             stop_token_ids: vec![2],
             seed: 0,
         },
+        routing_from: None,
         origin: RequestOrigin {
             task_id: task.to_owned(),
             episode_index,

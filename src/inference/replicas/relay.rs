@@ -114,6 +114,7 @@ pub(super) async fn relay(
                     completion: given,
                 },
                 error: Some("its stream ended without a finish".to_owned()),
+                routing: None,
                 rejected: false,
             },
         };

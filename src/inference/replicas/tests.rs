@@ -71,6 +71,7 @@ impl Engine for Breakable {
                     completion: breaks.unwrap_or(asked) as u32,
                 },
                 error: broke.then(|| "it broke".to_owned()),
+                routing: None,
                 rejected: false,
             };
             let _ = events.send(GenerationEvent::Finished(finish)).await;
@@ -149,6 +150,7 @@ fn request(session: &str, tokens: u32) -> GenerateRequest {
             seed: 0,
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     }
 }
 

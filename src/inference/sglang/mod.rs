@@ -27,7 +27,7 @@ impl SglangEngine {
     /// # Errors
     /// [`EngineError::Unavailable`] if it cannot be reached, [`EngineError::Invalid`] if it is not such a server.
     pub async fn connect(options: RemoteOptions) -> Result<Self, EngineError> {
-        let remote = Remote::new(&options.endpoint, options.api_key)?;
+        let remote = Remote::new(&options)?;
         let info = remote.get("/get_server_info").await?;
         // The length that was asked for, or what memory allows.
         let window = ["context_length", "max_total_num_tokens"]
@@ -43,9 +43,8 @@ impl SglangEngine {
         let names = [&info["served_model_name"], &info["model_path"]];
         let served = names.iter().find_map(|name| name.as_str()).unwrap_or_default();
         check_model(remote.base(), &[served.to_owned()], options.model.as_deref())?;
-        let (label, version) = (label_in(&info), options.version);
         Ok(Self {
-            server: Server::watch(remote, window, (&label, version), options.patience, load_of),
+            server: Server::watch(remote, window, &label_in(&info), &options, load_of),
         })
     }
 

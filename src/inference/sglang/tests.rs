@@ -51,6 +51,8 @@ impl Peer {
         RemoteOptions {
             endpoint: self.base.clone(),
             api_key: Some("secret".to_owned()),
+            ca_file: None,
+            experts: None,
             model: model.map(str::to_owned),
             version: version(0),
             patience: Duration::from_secs(20),
@@ -154,6 +156,7 @@ fn request() -> GenerateRequest {
             seed: u64::MAX,
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     }
 }
 
@@ -334,4 +337,36 @@ fn the_load_is_read_off_the_metrics() {
         (2, 1, 800, 1600)
     );
     assert_eq!((load.computed_tokens, load.preemptions), (90, 0));
+}
+
+#[tokio::test]
+async fn rows_of_experts_are_asked_for_and_checked() {
+    let (peer, _) = Peer::start().await;
+    let options = RemoteOptions {
+        experts: Some(crate::trajectory::Experts {
+            layers: 1,
+            top_k: 1,
+            count: 4,
+        }),
+        ..peer.options(None)
+    };
+    let engine = SglangEngine::connect(options).await.unwrap();
+    // Little-endian int32: experts 3 and 1, for positions 2 and 3 of 3 + 2 tokens.
+    for (rows, fits) in [("AwAAAAEAAAA=", true), ("AwAAAA==", false)] {
+        let mut end = event(&[5, 2], &[5, 2], 2, &stop());
+        end["meta_info"]["routed_experts"] = rows.into();
+        *peer.script.events.lock().unwrap() = vec![end];
+        let asking = GenerateRequest {
+            routing_from: Some(2),
+            ..request()
+        };
+        let (_, finish) = drain(engine.generate(asking).await.unwrap()).await;
+        assert_eq!(finish.rejected, !fits, "{finish:?}");
+        assert_eq!(finish.routing.map(|routing| routing.rows), fits.then(|| vec![3, 1]));
+    }
+    let sent = peer.sent("/generate");
+    assert_eq!(
+        (&sent[0]["return_routed_experts"], &sent[0]["routed_experts_start_len"]),
+        (&json!(true), &json!(2))
+    );
 }

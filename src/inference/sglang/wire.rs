@@ -16,7 +16,7 @@ pub(super) const ROUTE: &str = "/generate";
 /// The body of `POST /generate`.
 pub(super) fn request(request: &GenerateRequest) -> Value {
     let sampling = &request.sampling;
-    json!({
+    let mut body = json!({
         "input_ids": &request.prompt[..],
         "rid": request.id,
         "sampling_params": {
@@ -30,7 +30,12 @@ pub(super) fn request(request: &GenerateRequest) -> Value {
         },
         "return_logprob": true,
         "stream": true,
-    })
+    });
+    if let Some(from) = request.routing_from {
+        body["return_routed_experts"] = true.into();
+        body["routed_experts_start_len"] = from.into();
+    }
+    body
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,6 +61,8 @@ struct Meta {
     finish_reason: Option<Finished>,
     #[serde(default)]
     output_token_logprobs: Option<Vec<Logprob>>,
+    #[serde(default)]
+    routed_experts: Option<String>,
     #[serde(default)]
     weight_version: Option<String>,
     #[serde(default)]
@@ -91,6 +98,7 @@ impl Wire for Generate {
         let mut news = News {
             finish: meta.finish_reason.map(finish).transpose()?,
             versions: meta.weight_versions,
+            routing: meta.routed_experts,
             label: meta.weight_version,
             usage: Some(EngineUsage {
                 prompt: meta.prompt_tokens,
@@ -111,6 +119,7 @@ impl Wire for Generate {
         // Only what is said at the end is said of the whole answer.
         if news.finish.is_none() {
             news.versions = None;
+            news.routing = None;
         }
         Ok(news)
     }

@@ -35,7 +35,7 @@ impl VllmEngine {
     /// # Errors
     /// [`EngineError::Unavailable`] if it cannot be reached, [`EngineError::Invalid`] if it is not such a server.
     pub async fn connect(options: RemoteOptions) -> Result<Self, EngineError> {
-        let remote = Remote::new(&options.endpoint, options.api_key)?;
+        let remote = Remote::new(&options)?;
         let models = remote.get("/v1/models").await?;
         let window = models
             .pointer("/data/0/max_model_len")
@@ -55,9 +55,9 @@ impl VllmEngine {
         check_model(remote.base(), &served, options.model.as_deref())?;
         // A server that does not name its weights can be sampled from, and not be given others.
         let label = weights_label(&remote).await?;
-        let weights = (label.as_deref().unwrap_or("default"), options.version);
+        let label = label.as_deref().unwrap_or("default");
         Ok(Self {
-            server: Server::watch(remote, window, weights, options.patience, load_of),
+            server: Server::watch(remote, window, label, &options, load_of),
             model: options.model.or_else(|| served.into_iter().next()).unwrap_or_default(),
             without_tokens: AtomicBool::new(false),
         })

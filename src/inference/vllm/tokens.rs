@@ -14,7 +14,7 @@ pub(super) const ROUTE: &str = "/inference/v1/generate";
 /// The body of `POST /inference/v1/generate`.
 pub(super) fn request(request: &GenerateRequest) -> Value {
     let sampling = &request.sampling;
-    json!({
+    let mut body = json!({
         "request_id": request.id,
         "token_ids": &request.prompt[..],
         "sampling_params": {
@@ -31,7 +31,12 @@ pub(super) fn request(request: &GenerateRequest) -> Value {
         "return_token_ids": true,
         "output_mode": "tokens",
         "stream": true,
-    })
+    });
+    // It sends the experts where it was started with `--enable-return-routed-experts`.
+    if let Some(from) = request.routing_from {
+        body["sampling_params"]["routed_experts_prompt_start"] = from.into();
+    }
+    body
 }
 
 /// The id under which the server knows a request; the bare one is accepted and does nothing.
@@ -71,6 +76,8 @@ struct Choice {
     logprobs: Option<Logprobs>,
     #[serde(default)]
     finish_reason: Option<String>,
+    #[serde(default)]
+    routed_experts: Option<String>,
     #[serde(default)]
     weight_versions: Option<Vec<Span>>,
 }
@@ -138,6 +145,7 @@ fn news(event: Value) -> Result<News, Fault> {
     }
     news.logprobs = logprobs.into_iter().map(|logprob| logprob.logprob).collect();
     news.versions = choice.weight_versions;
+    news.routing = choice.routed_experts;
     news.finish = choice.finish_reason.as_deref().map(finish).transpose()?;
     Ok(news)
 }

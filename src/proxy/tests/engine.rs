@@ -14,7 +14,7 @@ use crate::inference::{
     TokenDelta,
 };
 use crate::prompt::PromptBuilder;
-use crate::trajectory::{FinishReason, PolicyVersion};
+use crate::trajectory::{Experts, FinishReason, PolicyVersion, RoutedRows};
 
 /// One scripted answer.
 #[derive(Clone)]
@@ -81,6 +81,20 @@ impl ScriptedEngine {
     }
 }
 
+/// Rows that name their positions, of so many tokens.
+pub(super) fn routed(from: u32, tokens: u32) -> RoutedRows {
+    let experts = Experts {
+        layers: 1,
+        top_k: 1,
+        count: u16::MAX,
+    };
+    RoutedRows {
+        start: from,
+        experts,
+        rows: (from..tokens - 1).flat_map(|at| (at as u16).to_le_bytes()).collect(),
+    }
+}
+
 /// A log-prob that only this token of this generation has.
 pub(super) fn logprob(generation: usize, at: usize) -> f32 {
     -0.001 - generation as f32 - at as f32 / 1024.0
@@ -107,6 +121,7 @@ impl Engine for ScriptedEngine {
         }
         ids.truncate(request.sampling.max_tokens as usize);
         let prompt = request.prompt.len() as u32;
+        let routing_from = request.routing_from;
         self.requests.lock().unwrap().push(request);
         let (events, receiver) = mpsc::channel(4);
         let (release, now) = (Arc::clone(&self.release), Arc::clone(&self.now));
@@ -160,6 +175,7 @@ impl Engine for ScriptedEngine {
                     reason,
                     usage,
                     error: None,
+                    routing: routing_from.map(|from| routed(from, prompt + sampled)),
                     rejected: false,
                 }))
                 .await;

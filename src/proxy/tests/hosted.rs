@@ -87,6 +87,8 @@ async fn start(change: impl FnOnce(&mut ProxyOptions)) -> (Harness, Arc<Api>, Lo
     let options = RemoteOptions {
         endpoint: server.url.clone(),
         api_key: Some("sesame".to_owned()),
+        ca_file: None,
+        experts: None,
         model: Some("big".to_owned()),
         version: PolicyVersion::default(),
         patience: Duration::from_secs(20),

@@ -130,6 +130,8 @@ async fn servers(script: &Arc<Script>, fault: Fault) -> Arc<dyn Engine> {
         let options = RemoteOptions {
             endpoint: endpoint.clone(),
             api_key: None,
+            ca_file: None,
+            experts: None,
             model: None,
             version: version(number),
             patience: Duration::from_secs(20),
@@ -227,6 +229,8 @@ async fn with_no_replica_left_the_stream_still_ends() {
     let options = RemoteOptions {
         endpoint: endpoint.clone(),
         api_key: None,
+        ca_file: None,
+        experts: None,
         model: None,
         version: version(0),
         patience: Duration::from_secs(20),

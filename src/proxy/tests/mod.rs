@@ -14,6 +14,7 @@ mod refusals;
 mod replayed;
 mod responses;
 mod retries;
+mod routing;
 mod streams;
 
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Harness {
             proxy,
             engine,
             prompt,
-            client: reqwest::Client::new(),
+            client: crate::http_client::plain().build().unwrap(),
             url,
         }
     }

@@ -203,3 +203,40 @@ async fn closing_ends_what_runs_and_refuses_what_comes() {
     );
     assert_eq!(harness.send(&ticket, &body).await.0, 410);
 }
+
+#[tokio::test]
+async fn what_an_operator_needs_is_on_the_metrics_page() {
+    let mut lost: Answer = "one two three four".into();
+    lost.lose_after = Some(2);
+    let harness = Harness::with(vec!["a".into(), lost, "three four".into()], |_| {}).await;
+    let ticket = harness.open();
+    let body = request(&opening());
+    harness.chat(&ticket, &body).await;
+    harness.chat(&ticket, &body).await;
+    harness
+        .chat(&ticket, &request(&[json!({"role": "user", "content": "count"})]))
+        .await;
+    harness.send(&ticket, &json!({"messages": 3})).await;
+    let page = harness
+        .client
+        .get(format!("{}/metrics", harness.url))
+        .send()
+        .await
+        .unwrap();
+    let page = page.text().await.unwrap();
+    let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+    let sampled = capture.audit.sampled_tokens;
+    for line in [
+        "lego_proxy_requests_total{route=\"chat\",status=\"200\"} 3",
+        "lego_proxy_requests_total{route=\"chat\",status=\"400\"} 1",
+        "lego_proxy_retries_attached_total 1",
+        "lego_proxy_continued_generations_total 1",
+        "lego_proxy_sessions_open 1",
+        "lego_proxy_generations 0",
+        "lego_engine_waiting 0",
+        "lego_proxy_first_token_seconds_count 2",
+        &format!("lego_proxy_sampled_tokens_total {sampled}"),
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+    }
+}

@@ -60,8 +60,7 @@ enum Attempt {
 
 impl ChatClient {
     pub(super) fn new(session_url: &str, token: &str, limits: BuiltinLimits) -> Result<Self, ScaffoldError> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
+        let http = crate::http_client::plain()
             .connect_timeout(CONNECT)
             .build()
             .map_err(|error| ScaffoldError::Setup {

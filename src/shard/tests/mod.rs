@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::trajectory::{CaptureAudit, Episode, FinishReason, Outcome, PolicyVersion, Segment, Timings, VersionSpan};
+use crate::trajectory::{
+    CaptureAudit, Episode, Experts, FinishReason, Outcome, PolicyVersion, RoutedRows, Segment, Timings, VersionSpan,
+};
 
 fn meta() -> ShardMeta {
     ShardMeta {
@@ -41,6 +43,16 @@ fn segment(prompt: Vec<u32>, tokens: &[(u32, bool, f32)], with_logprobs: bool) -
             }),
         }
     }
+    let routed = (prompt.len() + tokens.len()).saturating_sub(1).min(3) as u8;
+    let rows = RoutedRows {
+        start: 0,
+        experts: Experts {
+            layers: 2,
+            top_k: 1,
+            count: 256,
+        },
+        rows: (0..routed).flat_map(|at| [at, at + 1]).collect(),
+    };
     Segment {
         prompt_ids: prompt,
         response_ids: tokens.iter().map(|token| token.0).collect(),
@@ -48,6 +60,7 @@ fn segment(prompt: Vec<u32>, tokens: &[(u32, bool, f32)], with_logprobs: bool) -
         response_logprobs: with_logprobs
             .then(|| tokens.iter().map(|token| if token.1 { token.2 } else { 0.0 }).collect()),
         weight_versions: spans,
+        routing: Some(rows).filter(|rows| !rows.rows.is_empty()).into_iter().collect(),
         is_main_agent: true,
     }
 }

@@ -134,9 +134,16 @@ impl CallForest {
             is_main_agent: main.contains(&self.node(stretch.last).conversation),
             ..Segment::default()
         };
-        let mut begun = false;
+        let (mut begun, mut routed) = (false, 0);
         for id in chain {
             let node = self.node(id);
+            for run in &node.routing {
+                // What a call before it said stands.
+                if let Some(run) = run.within(routed, usize::MAX) {
+                    routed = run.end();
+                    segment.routing.push(run);
+                }
+            }
             let trains = stretch.trained.contains(&id);
             let context = [&node.context[..], if trains { &[] } else { &node.output }];
             for tokens in context {

@@ -10,6 +10,8 @@ mod export;
 mod ledger;
 mod node;
 #[cfg(test)]
+mod routing_tests;
+#[cfg(test)]
 mod tests;
 
 pub use export::{Export, ExportOptions, SegmentBuilder, TrainScope};
@@ -34,6 +36,12 @@ pub enum ForestError {
     VersionSpans {
         /// Tokens sampled.
         output: usize,
+    },
+    /// Rows of experts overlap, are torn, or leave the call.
+    #[error("rows of experts do not lie in order within {total} tokens")]
+    Routing {
+        /// Prompt and output together.
+        total: usize,
     },
     /// There is no such node.
     #[error("no call {0:?} in this session")]

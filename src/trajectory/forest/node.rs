@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ForestError;
-use crate::trajectory::{FinishReason, TokenId, VersionSpan};
+use crate::trajectory::{FinishReason, RoutedRows, TokenId, VersionSpan};
 
 /// A call of one forest, counted from 0 in the order of recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct CallRecord<'a> {
     pub logprobs: Option<&'a [f32]>,
     /// Which weights sampled which positions of `output`.
     pub versions: &'a [VersionSpan],
+    /// Experts that positions went through, prompt and output counted together; in order.
+    pub routing: &'a [RoutedRows],
     /// What the template emits after the end of the answer.
     pub tail: &'a [TokenId],
     /// How it ended.
@@ -58,6 +60,14 @@ impl CallRecord<'_> {
             }
             end = span.end;
         }
+        let (mut next, total) = (0, self.prompt.len() + output);
+        for run in self.routing {
+            let whole = run.rows.len().is_multiple_of(run.experts.row_bytes().max(1));
+            if !whole || (run.start as usize) < next || run.end() > total {
+                return Err(ForestError::Routing { total });
+            }
+            next = run.end();
+        }
         Ok(())
     }
 }
@@ -75,6 +85,8 @@ pub struct CallNode {
     pub logprobs: Option<Vec<f32>>,
     /// Which weights sampled which positions of `output`.
     pub versions: Vec<VersionSpan>,
+    /// Experts that positions of the whole path went through, as this call returned them.
+    pub routing: Vec<RoutedRows>,
     /// What the template emits after the answer; part of no path, since the next prompt brings it along.
     pub tail: Vec<TokenId>,
     /// How the call ended.
@@ -97,6 +109,7 @@ impl CallNode {
             output: call.output.to_vec(),
             logprobs: call.logprobs.map(<[f32]>::to_vec),
             versions: call.versions.to_vec(),
+            routing: call.routing.to_vec(),
             tail: call.tail.to_vec(),
             finish: call.finish,
             conversation: call.conversation,

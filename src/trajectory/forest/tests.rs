@@ -7,21 +7,22 @@ use crate::trajectory::{FinishReason, PolicyVersion, Segment, VersionSpan};
 
 const MAIN: ConversationId = ConversationId(0);
 
-fn call<'a>(prompt: &'a [u32], output: &'a [u32], logprobs: &'a [f32]) -> CallRecord<'a> {
-    let (tail, versions) = (&[], &[]);
+pub(super) fn call<'a>(prompt: &'a [u32], output: &'a [u32], logprobs: &'a [f32]) -> CallRecord<'a> {
+    let (tail, versions, routing) = (&[], &[], &[]);
     let (finish, conversation) = (FinishReason::Stop, MAIN);
     CallRecord {
         prompt,
         output,
         logprobs: Some(logprobs),
         versions,
+        routing,
         tail,
         finish,
         conversation,
     }
 }
 
-fn ones(tokens: &[u32]) -> Vec<f32> {
+pub(super) fn ones(tokens: &[u32]) -> Vec<f32> {
     vec![-1.0; tokens.len()]
 }
 
@@ -31,7 +32,7 @@ fn say(forest: &mut CallForest, prompt: &[u32], output: &[u32], observation: &[u
     [prompt, output, observation].concat()
 }
 
-fn export_all(forest: &CallForest) -> Export {
+pub(super) fn export_all(forest: &CallForest) -> Export {
     let main = HashSet::from([MAIN]);
     forest.export(&ExportOptions {
         scope: TrainScope::All,

@@ -189,6 +189,7 @@ async fn generate(
             seed: seed.as_u64().unwrap(),
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     };
     let generation = match server.engine.generate(request).await {
         Ok(generation) => generation,

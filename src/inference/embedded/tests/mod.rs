@@ -90,6 +90,7 @@ fn request(id: &str, prompt: &[TokenId], max_tokens: u32) -> GenerateRequest {
             seed: id.bytes().map(u64::from).sum(),
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     }
 }
 

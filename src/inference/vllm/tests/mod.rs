@@ -2,6 +2,7 @@
 
 mod completions;
 mod peer;
+mod routing;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ async fn connect(peer: &Peer) -> VllmEngine {
     VllmEngine::connect(RemoteOptions {
         endpoint: peer.base.clone(),
         api_key: Some("secret".to_owned()),
+        ca_file: None,
+        experts: None,
         model: None,
         version: version(0),
         patience: Duration::from_secs(20),
@@ -45,6 +48,7 @@ fn request(id: &str) -> GenerateRequest {
             seed: u64::MAX,
         },
         origin: RequestOrigin::default(),
+        routing_from: None,
     }
 }
 
@@ -257,6 +261,8 @@ async fn refusals_say_what_to_do() {
     let nowhere = RemoteOptions {
         endpoint: "http://127.0.0.1:1".to_owned(),
         api_key: None,
+        ca_file: None,
+        experts: None,
         model: None,
         version: version(0),
         patience: Duration::from_secs(1),
@@ -348,6 +354,8 @@ async fn a_server_of_another_model_is_refused() {
     let options = RemoteOptions {
         endpoint: peer.base.clone(),
         api_key: None,
+        ca_file: None,
+        experts: None,
         model: Some("qwen".to_owned()),
         version: version(0),
         patience: Duration::from_secs(1),
