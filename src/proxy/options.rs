@@ -154,6 +154,10 @@ pub struct SessionTicket {
 
 /// Everything a closed session leaves.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is something of its own that may have been seen"
+)]
 pub struct SessionCapture {
     /// What trains.
     pub segments: Vec<Segment>,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::quickstart;
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server in a process of its own.
 pub(super) struct Server {

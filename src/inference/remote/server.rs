@@ -1,6 +1,5 @@
 //! A server that the policy is sampled from: what clients of every kind know of it, whatever its routes are.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,17 +75,6 @@ impl Server {
         let reading = Reading::new(wire, abort, what, events, begun, Arc::clone(&self.shared));
         tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
         Generation { events: receiver }
-    }
-
-    /// One publication; see `Shared::publication`.
-    pub(in crate::inference) async fn publish(
-        &self,
-        (version, weights): (PolicyVersion, &Path),
-        pause: impl Future<Output = Result<(), EngineError>> + Send,
-        reload: impl Future<Output = Result<(), EngineError>> + Send,
-        resume: impl Future<Output = Result<(), EngineError>> + Send,
-    ) -> Result<(), EngineError> {
-        self.shared.publication(version, weights, pause, reload, resume).await
     }
 
     pub(in crate::inference) fn version(&self) -> PolicyVersion {

@@ -160,7 +160,9 @@ impl Engine for VllmEngine {
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let (pause, reload) = (self.send_pause(PauseMode::Keep), self.reload(version, weights));
         let resume = self.send_resume();
-        self.server.publish((version, weights), pause, reload, resume).await
+        let shared = &self.server.shared;
+        let publication = shared.publication(version, weights, pause, reload, resume);
+        publication.await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {

@@ -13,10 +13,13 @@ use crate::inference::testing::LocalServer;
 use crate::inference::{HostedApi, RemoteOptions};
 use crate::trajectory::{Ledger, PolicyVersion};
 
-/// Status, headers and body of each answer, and what was asked.
+/// Status, headers and body.
+type Scripted = (u16, Vec<(&'static str, String)>, String);
+
+/// What is answered next, and what was asked.
 #[derive(Default)]
 struct Api {
-    answers: Mutex<VecDeque<(u16, Vec<(&'static str, String)>, String)>>,
+    answers: Mutex<VecDeque<Scripted>>,
     asked: Mutex<Vec<Value>>,
 }
 
@@ -105,15 +108,7 @@ async fn start(change: impl FnOnce(&mut ProxyOptions)) -> (Harness, Arc<Api>, Lo
 async fn every_dialect_is_served_and_nothing_trains() {
     let (harness, api, _server) = start(|options| options.sampling.temperature = 0.7).await;
     for dialect in Dialect::ALL {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("calls.jsonl");
-        let ticket = harness
-            .proxy
-            .open_session(SessionOptions {
-                call_log: Some(log.clone()),
-                ..SessionOptions::default()
-            })
-            .unwrap();
+        let (ticket, log, _folder) = harness.open_logged();
         let (path, body) = dialect.request();
         api.call();
         // Anthropic counts what was cached apart.

@@ -143,13 +143,7 @@ async fn trial(dialect: Dialect, happens: Happens) -> (Read, SessionCapture) {
         .collect();
     let engine = Arc::new(Replicas::new(engines));
     let harness = Harness::over(quickstart(), Vec::new(), |options| served_by(options, engine)).await;
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("calls.jsonl");
-    let options = SessionOptions {
-        call_log: Some(log.clone()),
-        ..SessionOptions::default()
-    };
-    let ticket = harness.proxy.open_session(options).unwrap();
+    let (ticket, log, _folder) = harness.open_logged();
     let (path, mut body) = dialect.request();
     // Random weights call no tools.
     body.as_object_mut().unwrap().remove("tools");

@@ -70,6 +70,17 @@ impl Harness {
         self.proxy.open_session(SessionOptions::default()).unwrap()
     }
 
+    /// A session whose calls are logged; the log is gone with the folder.
+    fn open_logged(&self) -> (SessionTicket, std::path::PathBuf, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("calls.jsonl");
+        let options = SessionOptions {
+            call_log: Some(log.clone()),
+            ..SessionOptions::default()
+        };
+        (self.proxy.open_session(options).unwrap(), log, folder)
+    }
+
     fn post(&self, ticket: &SessionTicket, body: &Value) -> reqwest::RequestBuilder {
         let url = format!("{}/v1/chat/completions", ticket.url);
         self.client

@@ -30,13 +30,7 @@ async fn start(answers: Vec<Answer>) -> Harness {
 #[tokio::test]
 async fn every_position_but_the_last_has_its_row_once() {
     let harness = start(vec![tool_call("ls").as_str().into(), "done".into()]).await;
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("calls.jsonl");
-    let options = SessionOptions {
-        call_log: Some(log.clone()),
-        ..SessionOptions::default()
-    };
-    let ticket = harness.proxy.open_session(options).unwrap();
+    let (ticket, log, _folder) = harness.open_logged();
     let answer = harness.chat(&ticket, &request(&opening())).await;
     let mut messages = opening();
     messages.push(assistant(&answer));
