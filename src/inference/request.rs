@@ -58,6 +58,37 @@ pub struct Sampling {
 pub struct Generation {
     /// Token deltas, then exactly one `Finished`.
     pub events: mpsc::Receiver<GenerationEvent>,
+    /// Taken from `events`, not given out yet.
+    seen: Option<GenerationEvent>,
+}
+
+impl Generation {
+    /// A generation whose events come from here.
+    pub fn of(events: mpsc::Receiver<GenerationEvent>) -> Self {
+        Self { events, seen: None }
+    }
+
+    /// The next event. Deltas that wait behind one another are joined: who is slow has less to do. Cancelling loses
+    /// nothing.
+    pub async fn next(&mut self) -> Option<GenerationEvent> {
+        let first = match self.seen.take() {
+            Some(event) => event,
+            None => self.events.recv().await?,
+        };
+        let GenerationEvent::Tokens(mut delta) = first else {
+            return Some(first);
+        };
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                GenerationEvent::Tokens(more) if delta.goes_on_as(&more) => delta.append(more),
+                other => {
+                    self.seen = Some(other);
+                    break;
+                }
+            }
+        }
+        Some(GenerationEvent::Tokens(delta))
+    }
 }
 
 /// One event of a generation.
@@ -78,6 +109,21 @@ pub struct TokenDelta {
     pub logprobs: Option<Vec<f32>>,
     /// The weights that sampled them.
     pub version: PolicyVersion,
+}
+
+impl TokenDelta {
+    /// Whether both are in order and of the same weights. What is not is left as it came, to be refused.
+    fn goes_on_as(&self, more: &Self) -> bool {
+        let fits = |delta: &Self| delta.logprobs.as_ref().is_none_or(|all| all.len() == delta.ids.len());
+        self.version == more.version && self.logprobs.is_some() == more.logprobs.is_some() && fits(self) && fits(more)
+    }
+
+    fn append(&mut self, more: Self) {
+        self.ids.extend(more.ids);
+        if let (Some(all), Some(new)) = (&mut self.logprobs, more.logprobs) {
+            all.extend(new);
+        }
+    }
 }
 
 /// The end of a generation.

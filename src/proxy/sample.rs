@@ -189,7 +189,7 @@ impl Progress<'_> {
                 () = &mut stop => {
                     engine.abort(&id).await;
                     let rest = async {
-                        while let Some(event) = generation.events.recv().await {
+                        while let Some(event) = generation.next().await {
                             match event {
                                 GenerationEvent::Tokens(delta) => { let _ = self.take(delta); }
                                 GenerationEvent::Finished(finish) => { self.count(&finish, begun); break; }
@@ -199,7 +199,7 @@ impl Progress<'_> {
                     let _ = tokio::time::timeout(ABORT_PATIENCE, rest).await;
                     return Attempt::Stopped;
                 }
-                event = tokio::time::timeout(patience, generation.events.recv()) => event,
+                event = tokio::time::timeout(patience, generation.next()) => event,
             };
             match event {
                 Err(_) => {
@@ -250,7 +250,7 @@ impl Progress<'_> {
     /// Waits, behind a stop text, for the engine's confirmation and count.
     async fn drain(&mut self, generation: &mut Generation, begun: usize) {
         let rest = async {
-            while let Some(event) = generation.events.recv().await {
+            while let Some(event) = generation.next().await {
                 match event {
                     GenerationEvent::Tokens(delta) => self.beyond += delta.ids.len() as u32,
                     GenerationEvent::Finished(finish) => return self.count(&finish, begun),

@@ -234,7 +234,7 @@ impl EmbeddedEngine {
             outbox,
             _place: place,
         };
-        Ok((sequence, Generation { events }))
+        Ok((sequence, Generation::of(events)))
     }
 }
 

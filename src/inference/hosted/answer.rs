@@ -53,7 +53,10 @@ impl HostedAnswer {
         let whole = matches!(source, Source::Whole(_));
         let next = async {
             match source {
-                Source::Events(events) => events.next().await,
+                Source::Events(events) => match events.next().await? {
+                    Some(event) => json(&event).map(Some),
+                    None => Ok(None),
+                },
                 Source::Whole(response) => match response.chunk().await {
                     Ok(chunk) => {
                         let mut body = chunk.map(Vec::from).unwrap_or_default();
@@ -63,9 +66,7 @@ impl HostedAnswer {
                                 return Err(format!("the answer is longer than {LONGEST} bytes"));
                             }
                         }
-                        serde_json::from_slice(&body)
-                            .map(Some)
-                            .map_err(|error| error.to_string())
+                        json(&body).map(Some)
                     }
                     Err(error) => Err(error.to_string()),
                 },
@@ -214,4 +215,8 @@ impl Read {
         });
         ended.collect()
     }
+}
+
+fn json(text: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(text).map_err(|error| format!("what came is not JSON: {error}"))
 }

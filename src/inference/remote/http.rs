@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{RequestBuilder, Response, StatusCode};
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::Value;
 
 use super::RemoteOptions;
 use crate::http_client;
 use crate::inference::EngineError;
+use crate::trajectory::TokenId;
 
 /// Bytes of one server-sent event at most.
 const LONGEST_EVENT: usize = 64 << 20;
@@ -69,7 +73,7 @@ impl Remote {
     pub(in crate::inference) async fn open(
         &self,
         path: &str,
-        body: &Value,
+        body: &(impl Serialize + Sync),
         patience: Duration,
     ) -> Result<Response, EngineError> {
         let opened = self.try_open(path, body, patience).await?;
@@ -80,7 +84,7 @@ impl Remote {
     pub(in crate::inference) async fn try_open(
         &self,
         path: &str,
-        body: &Value,
+        body: &(impl Serialize + Sync),
         patience: Duration,
     ) -> Result<Result<Response, Refusal>, EngineError> {
         let sent = self.with_key(self.http.post(self.url(path)).json(body)).send();
@@ -161,6 +165,25 @@ impl Remote {
     }
 }
 
+/// A request's fields, and the ids of a prompt, which are many and are written as they lie.
+pub(in crate::inference) struct WithIds<'a> {
+    pub(in crate::inference) fields: Value,
+    /// Their name.
+    pub(in crate::inference) name: &'static str,
+    pub(in crate::inference) ids: &'a [TokenId],
+}
+
+impl Serialize for WithIds<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in self.fields.as_object().into_iter().flatten() {
+            map.serialize_entry(key, value)?;
+        }
+        map.serialize_entry(self.name, self.ids)?;
+        map.end()
+    }
+}
+
 /// An answer that is none.
 #[derive(Debug)]
 pub(in crate::inference) struct Refusal {
@@ -203,7 +226,7 @@ fn retry_after(response: &Response) -> Option<Duration> {
 /// The `data:` lines of a response, one after another.
 pub(in crate::inference) struct ServerEvents {
     response: Response,
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     /// Bytes in which no line ends.
     searched: usize,
 }
@@ -212,30 +235,32 @@ impl ServerEvents {
     pub(in crate::inference) fn of(response: Response) -> Self {
         Self {
             response,
-            buffer: Vec::new(),
+            buffer: BytesMut::new(),
             searched: 0,
         }
     }
 
+    /// What `next` would give without waiting.
+    pub(in crate::inference) fn ready(&mut self) -> Option<Option<Bytes>> {
+        while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
+            let line = self.buffer.split_to(self.searched + length + 1).freeze();
+            self.searched = 0;
+            let Some(data) = line.trim_ascii().strip_prefix(b"data:") else {
+                continue;
+            };
+            let data = data.trim_ascii();
+            return Some((data != b"[DONE]").then(|| line.slice_ref(data)));
+        }
+        self.searched = self.buffer.len();
+        None
+    }
+
     /// The next payload; `None` at `[DONE]` or the end of the stream. Cancelling loses nothing.
-    pub(in crate::inference) async fn next(&mut self) -> Result<Option<Value>, String> {
+    pub(in crate::inference) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
-            while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=self.searched + length).collect();
-                self.searched = 0;
-                let Some(data) = line.trim_ascii().strip_prefix(b"data:") else {
-                    continue;
-                };
-                let data = data.trim_ascii();
-                if data == b"[DONE]" {
-                    return Ok(None);
-                }
-                let event = serde_json::from_slice(data);
-                return event
-                    .map(Some)
-                    .map_err(|error| format!("an event is not JSON: {error}"));
+            if let Some(payload) = self.ready() {
+                return Ok(payload);
             }
-            self.searched = self.buffer.len();
             if self.searched > LONGEST_EVENT {
                 return Err(format!("an event is longer than {LONGEST_EVENT} bytes"));
             }

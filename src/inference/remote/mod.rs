@@ -17,12 +17,12 @@ use super::prometheus::Metrics;
 use super::{EngineError, EngineLoad};
 use crate::trajectory::{Experts, PolicyVersion};
 
-pub(super) use http::{Refusal, Remote, SHORT, ServerEvents};
+pub(super) use http::{Refusal, Remote, SHORT, ServerEvents, WithIds};
 pub(super) use routing::Asked;
 pub(super) use server::{Server, check_label};
 use state::{Shared, State};
 use stream::Reading;
-pub(super) use stream::{Abort, Fault, News, Span, Wire, said};
+pub(super) use stream::{Abort, Fault, News, Span, Wire, parsed, said};
 
 /// Loading weights from disk.
 pub(super) const RELOAD: Duration = Duration::from_mins(30);

@@ -74,7 +74,7 @@ impl Server {
         let what = (request.prompt.len(), routing);
         let reading = Reading::new(wire, abort, what, events, begun, Arc::clone(&self.shared));
         tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
-        Generation { events: receiver }
+        Generation::of(receiver)
     }
 
     pub(in crate::inference) fn version(&self) -> PolicyVersion {

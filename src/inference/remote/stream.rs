@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -17,7 +19,7 @@ use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 /// How a server writes one generation's events.
 pub(in crate::inference) trait Wire: Send {
     /// Reads one event. Nothing is repaired.
-    fn news(&mut self, event: Value) -> Result<News, Fault>;
+    fn news(&mut self, event: &[u8]) -> Result<News, Fault>;
 }
 
 /// Why an event cannot be used.
@@ -39,6 +41,17 @@ impl From<&str> for Fault {
     fn from(reason: &str) -> Self {
         Self::Contradicts(reason.to_owned())
     }
+}
+
+/// An event's JSON. What is none was lost on its way; what is another one than expected is a contradiction.
+pub(in crate::inference) fn parsed<T: DeserializeOwned>(event: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(event).map_err(|error| {
+        if error.is_data() {
+            Fault::Contradicts(format!("unexpected event: {error}"))
+        } else {
+            Fault::Failed(format!("an event is not JSON: {error}"))
+        }
+    })
 }
 
 /// What an error inside a stream says.
@@ -170,23 +183,39 @@ impl Reading {
                 () = events.closed() => return Err(Broken::Gone),
                 next = tokio::time::timeout(patience, server.next()) => next,
             };
-            match next {
-                Err(_) if self.shared.is_paused() => {}
+            let first = match next {
+                Err(_) if self.shared.is_paused() => continue,
                 Err(_) => return Err(Broken::Lost(format!("no token within {patience:?}"))),
                 Ok(Err(reason)) => return Err(Broken::Lost(reason)),
-                Ok(Ok(None)) => return self.end().await,
-                Ok(Ok(Some(event))) => {
-                    let news = self.wire.news(event).map_err(|fault| match fault {
-                        Fault::Failed(reason) => Broken::Lost(reason),
-                        Fault::Contradicts(reason) => Broken::Rejected(reason),
-                    })?;
-                    self.take(news).await?;
-                }
+                Ok(Ok(first)) => first,
+            };
+            let over = self.hold(first, server);
+            // What came before a fault stands, unless it contradicts itself.
+            if self.shared.state().publications == self.begun.publications {
+                self.give(self.held.0.len(), self.begun.version).await?;
+            }
+            match over {
+                Ok(false) => {}
+                Ok(true) => return self.end().await,
+                Err(Fault::Failed(reason)) => return Err(Broken::Lost(reason)),
+                Err(Fault::Contradicts(reason)) => return Err(Broken::Rejected(reason)),
             }
         }
     }
 
-    async fn take(&mut self, news: News) -> Result<(), Broken> {
+    /// Takes in an event and those that came with it; true at the end of the stream.
+    fn hold(&mut self, first: Option<Bytes>, server: &mut ServerEvents) -> Result<bool, Fault> {
+        let mut next = Some(first);
+        while let Some(event) = next {
+            let Some(event) = event else { return Ok(true) };
+            let news = self.wire.news(&event)?;
+            self.take(news);
+            next = server.ready();
+        }
+        Ok(false)
+    }
+
+    fn take(&mut self, news: News) {
         self.held.0.extend(news.ids);
         self.held.1.extend(news.logprobs);
         self.last.finish = news.finish.or(self.last.finish);
@@ -196,11 +225,6 @@ impl Reading {
         }
         self.last.routing = news.routing.or(self.last.routing.take());
         self.last.label = news.label.or(self.last.label.take());
-        let certain = self.shared.state().publications == self.begun.publications;
-        if certain {
-            self.give(self.held.0.len(), self.begun.version).await?;
-        }
-        Ok(())
     }
 
     /// Gives out the first `count` held tokens.

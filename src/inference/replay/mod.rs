@@ -135,7 +135,7 @@ impl Engine for ReplayEngine {
         } else {
             play.now(&self.state);
         }
-        Ok(Generation { events: receiver })
+        Ok(Generation::of(receiver))
     }
 
     async fn abort(&self, request_id: &str) {

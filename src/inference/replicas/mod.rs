@@ -94,7 +94,7 @@ impl Engine for Replicas {
         let started = self.0.begin(&request, &mut tried).await?;
         let (events, receiver) = mpsc::channel(CAPACITY);
         tokio::spawn(relay::relay(Arc::clone(&self.0), request, started, tried, events));
-        Ok(Generation { events: receiver })
+        Ok(Generation::of(receiver))
     }
 
     async fn abort(&self, request_id: &str) {

@@ -95,7 +95,7 @@ pub(super) async fn relay(
         let event = tokio::select! {
             biased;
             () = events.closed() => return,
-            event = started.generation.events.recv() => event,
+            event = started.generation.next() => event,
         };
         let finish = match event {
             Some(GenerationEvent::Tokens(delta)) => {

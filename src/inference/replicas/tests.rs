@@ -76,7 +76,7 @@ impl Engine for Breakable {
             };
             let _ = events.send(GenerationEvent::Finished(finish)).await;
         });
-        Ok(Generation { events: receiver })
+        Ok(Generation::of(receiver))
     }
 
     async fn abort(&self, request_id: &str) {

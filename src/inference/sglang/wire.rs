@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{Fault, News, Span, Wire, said};
+use crate::inference::remote::{Fault, News, Span, Wire, WithIds, parsed, said};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -14,10 +14,9 @@ use crate::trajectory::{FinishReason, TokenId};
 pub(super) const ROUTE: &str = "/generate";
 
 /// The body of `POST /generate`.
-pub(super) fn request(request: &GenerateRequest) -> Value {
+pub(super) fn request(request: &GenerateRequest) -> WithIds<'_> {
     let sampling = &request.sampling;
-    let mut body = json!({
-        "input_ids": &request.prompt[..],
+    let mut fields = json!({
         "rid": request.id,
         "sampling_params": {
             "max_new_tokens": sampling.max_tokens,
@@ -32,10 +31,14 @@ pub(super) fn request(request: &GenerateRequest) -> Value {
         "stream": true,
     });
     if let Some(from) = request.routing_from {
-        body["return_routed_experts"] = true.into();
-        body["routed_experts_start_len"] = from.into();
+        fields["return_routed_experts"] = true.into();
+        fields["routed_experts_start_len"] = from.into();
     }
-    body
+    WithIds {
+        fields,
+        name: "input_ids",
+        ids: &request.prompt,
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,8 +89,8 @@ pub(super) struct Generate {
 }
 
 impl Wire for Generate {
-    fn news(&mut self, event: Value) -> Result<News, Fault> {
-        let event: Event = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
+    fn news(&mut self, event: &[u8]) -> Result<News, Fault> {
+        let event: Event = parsed(event)?;
         if let Some(error) = event.error {
             return Err(Fault::Failed(said(&error)));
         }

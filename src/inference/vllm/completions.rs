@@ -3,23 +3,22 @@
 //! It says nothing of weights: tokens sampled after a publication in mid-generation are not used.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::tokens::{finish, open};
 use crate::inference::GenerateRequest;
-use crate::inference::remote::{Fault, News, Wire};
+use crate::inference::remote::{Fault, News, Wire, WithIds};
 use crate::trajectory::TokenId;
 
 /// The route.
 pub(super) const ROUTE: &str = "/v1/completions";
 
 /// The body of `POST /v1/completions`.
-pub(super) fn request(request: &GenerateRequest, model: &str) -> Value {
+pub(super) fn request<'a>(request: &'a GenerateRequest, model: &str) -> WithIds<'a> {
     let sampling = &request.sampling;
-    json!({
+    let fields = json!({
         "model": model,
         "request_id": request.id,
-        "prompt": &request.prompt[..],
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -33,7 +32,12 @@ pub(super) fn request(request: &GenerateRequest, model: &str) -> Value {
         "add_special_tokens": false,
         "stream": true,
         "stream_options": {"include_usage": true},
-    })
+    });
+    WithIds {
+        fields,
+        name: "prompt",
+        ids: &request.prompt,
+    }
 }
 
 /// The id under which the server knows a request.
@@ -66,7 +70,7 @@ pub(super) struct Completions {
 }
 
 impl Wire for Completions {
-    fn news(&mut self, event: Value) -> Result<News, Fault> {
+    fn news(&mut self, event: &[u8]) -> Result<News, Fault> {
         let (mut news, choice) = open::<Choice>(event)?;
         let Some(choice) = choice else { return Ok(news) };
         if let Some(seen) = choice.prompt_token_ids {

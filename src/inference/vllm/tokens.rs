@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::inference::remote::{Fault, News, Span, Wire, said};
+use crate::inference::remote::{Fault, News, Span, Wire, WithIds, parsed, said};
 use crate::inference::{EngineUsage, GenerateRequest};
 use crate::trajectory::{FinishReason, TokenId};
 
@@ -12,11 +12,10 @@ use crate::trajectory::{FinishReason, TokenId};
 pub(super) const ROUTE: &str = "/inference/v1/generate";
 
 /// The body of `POST /inference/v1/generate`.
-pub(super) fn request(request: &GenerateRequest) -> Value {
+pub(super) fn request(request: &GenerateRequest) -> WithIds<'_> {
     let sampling = &request.sampling;
-    let mut body = json!({
+    let mut fields = json!({
         "request_id": request.id,
-        "token_ids": &request.prompt[..],
         "sampling_params": {
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -34,9 +33,13 @@ pub(super) fn request(request: &GenerateRequest) -> Value {
     });
     // It sends the experts where it was started with `--enable-return-routed-experts`.
     if let Some(from) = request.routing_from {
-        body["sampling_params"]["routed_experts_prompt_start"] = from.into();
+        fields["sampling_params"]["routed_experts_prompt_start"] = from.into();
     }
-    body
+    WithIds {
+        fields,
+        name: "token_ids",
+        ids: &request.prompt,
+    }
 }
 
 /// The id under which the server knows a request; the bare one is accepted and does nothing.
@@ -56,8 +59,8 @@ struct Chunk<C> {
 }
 
 /// What the events of both routes have in common: an error, the usage, and one choice.
-pub(super) fn open<C: DeserializeOwned>(event: Value) -> Result<(News, Option<C>), Fault> {
-    let chunk: Chunk<C> = serde_json::from_value(event).map_err(|error| format!("unexpected event: {error}"))?;
+pub(super) fn open<C: DeserializeOwned>(event: &[u8]) -> Result<(News, Option<C>), Fault> {
+    let chunk: Chunk<C> = parsed(event)?;
     if let Some(error) = chunk.error {
         return Err(Fault::Failed(said(&error)));
     }
@@ -125,12 +128,12 @@ impl From<Usage> for EngineUsage {
 pub(super) struct Tokens;
 
 impl Wire for Tokens {
-    fn news(&mut self, event: Value) -> Result<News, Fault> {
+    fn news(&mut self, event: &[u8]) -> Result<News, Fault> {
         news(event)
     }
 }
 
-fn news(event: Value) -> Result<News, Fault> {
+fn news(event: &[u8]) -> Result<News, Fault> {
     let (mut news, choice) = open::<Choice>(event)?;
     let Some(choice) = choice else { return Ok(news) };
     news.ids = choice.token_ids.unwrap_or_default();

@@ -180,7 +180,7 @@ impl Engine for ScriptedEngine {
                 }))
                 .await;
         });
-        Ok(Generation { events: receiver })
+        Ok(Generation::of(receiver))
     }
 
     async fn abort(&self, request_id: &str) {

@@ -87,7 +87,7 @@ impl Engine for Shared {
                 }
             }
         });
-        Ok(Generation { events: receiver })
+        Ok(Generation::of(receiver))
     }
 
     async fn abort(&self, request_id: &str) {
