@@ -26,7 +26,7 @@ pub(super) struct Turn {
 }
 
 /// One conversation of the session.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Conversation {
     /// Up to the first message that is no instruction.
     pub(super) opening: Vec<Message>,
@@ -104,15 +104,18 @@ impl Turns {
         ConversationId(index as u32)
     }
 
-    /// Puts back a conversation that a log names, with the messages it began with.
+    /// Puts back a conversation that a log names, with the messages it began with. Those that began at once stand in
+    /// the log in either order: one that is not named yet has a place that says nothing.
     pub(super) fn restore_conversation(&mut self, id: ConversationId, messages: &[Message], tools: Option<&[Value]>) {
         let index = id.0 as usize;
-        while self.conversations.len() <= index {
-            let opening = opening(messages).to_vec();
-            self.conversations.push(Conversation {
-                opening,
+        if self.conversations.len() <= index {
+            self.conversations.resize_with(index + 1, Conversation::default);
+        }
+        if self.conversations[index] == Conversation::default() {
+            self.conversations[index] = Conversation {
+                opening: opening(messages).to_vec(),
                 tools: tools.map(<[Value]>::to_vec),
-            });
+            };
         }
     }
 
@@ -232,4 +235,24 @@ fn opening(messages: &[Message]) -> &[Message] {
         .iter()
         .position(|message| message.role != crate::prompt::Role::System);
     &messages[..end.map_or(messages.len(), |end| end + 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::Role;
+
+    #[test]
+    fn conversations_are_put_back_in_whatever_order_their_calls_were_logged() {
+        let title = [Message::text(Role::User, "a title, please")];
+        let main = [Message::text(Role::User, "mend it")];
+        let tools = [serde_json::json!({"type": "function"})];
+        let mut live = Turns::default();
+        let first = live.place(&title, None).conversation;
+        let second = live.place(&main, Some(&tools)).conversation;
+        let mut restored = Turns::default();
+        restored.restore_conversation(second, &main, Some(&tools));
+        restored.restore_conversation(first, &title, None);
+        assert_eq!(restored, live);
+    }
 }
