@@ -29,7 +29,7 @@ fn schema_and_loader_agree() {
         "[rollout]\ntop_p = 1.5",
         "[rollout]\nflush = \"30\"",
         "[policy]\ndevice = \"gpu\"",
-        "[engine]\nkind = \"openai\"",
+        "[engine]\nweight_sync = \"lora\"",
         "[scaffold]\nname = \"qwen-code\"",
         "[train]\nalgorithm = \"grppo\"",
         "[filter]\ndrop_outcomes = [\"nope\"]",
