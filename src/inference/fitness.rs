@@ -54,7 +54,7 @@ async fn one(engine: &dyn Engine, id: String, prompt: &Arc<[TokenId]>) -> Result
     let mut generation = engine.generate(request).await?;
     engine.end_session(&session);
     let mut found = None;
-    while let Some(event) = generation.events.recv().await {
+    while let Some(event) = generation.next().await {
         match event {
             GenerationEvent::Tokens(delta) => found = found.or(delta.logprobs.and_then(|all| all.first().copied())),
             GenerationEvent::Finished(finish) if finish.reason == FinishReason::Error => {

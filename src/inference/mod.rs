@@ -27,8 +27,8 @@ pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use replicas::Replicas;
 pub use request::{
-    EngineLoad, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode, RequestOrigin, Sampling,
-    TokenDelta,
+    EngineLoad, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode,
+    RequestOrigin, Sampling, TokenDelta,
 };
 pub use sglang::SglangEngine;
 pub use vllm::VllmEngine;

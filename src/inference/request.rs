@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::trajectory::{FinishReason, PolicyVersion, RoutedRows, SessionKey, TokenId};
@@ -53,32 +54,53 @@ pub struct Sampling {
     pub seed: u64,
 }
 
-/// A running generation.
-#[derive(Debug)]
+/// A running generation: token deltas, then exactly one `Finished`. Dropping it aborts it.
 pub struct Generation {
-    /// Token deltas, then exactly one `Finished`.
-    pub events: mpsc::Receiver<GenerationEvent>,
-    /// Taken from `events`, not given out yet.
+    source: Source,
+    /// Taken from a channel, not given out yet.
     seen: Option<GenerationEvent>,
 }
 
+enum Source {
+    Channel(mpsc::Receiver<GenerationEvent>),
+    Read(Box<dyn EventSource>),
+}
+
+/// What makes a generation's events when it is asked, in the task of who asks.
+#[async_trait]
+pub trait EventSource: Send {
+    /// The next event; `None` behind the last. Cancelling loses nothing.
+    async fn next(&mut self) -> Option<GenerationEvent>;
+}
+
 impl Generation {
-    /// A generation whose events come from here.
+    /// A generation whose events another task sends.
     pub fn of(events: mpsc::Receiver<GenerationEvent>) -> Self {
-        Self { events, seen: None }
+        let source = Source::Channel(events);
+        Self { source, seen: None }
+    }
+
+    /// A generation whose events are made as they are asked for.
+    pub fn read_from(source: impl EventSource + 'static) -> Self {
+        let source = Source::Read(Box::new(source));
+        Self { source, seen: None }
     }
 
     /// The next event. Deltas that wait behind one another are joined: who is slow has less to do. Cancelling loses
     /// nothing.
     pub async fn next(&mut self) -> Option<GenerationEvent> {
+        let events = match &mut self.source {
+            Source::Read(source) => return source.next().await,
+            Source::Channel(events) => events,
+        };
         let first = match self.seen.take() {
             Some(event) => event,
-            None => self.events.recv().await?,
+            None => events.recv().await?,
         };
         let GenerationEvent::Tokens(mut delta) = first else {
             return Some(first);
         };
-        while let Ok(event) = self.events.try_recv() {
+        while let Ok(event) = events.try_recv() {
             match event {
                 GenerationEvent::Tokens(more) if delta.goes_on_as(&more) => delta.append(more),
                 other => {
@@ -88,6 +110,21 @@ impl Generation {
             }
         }
         Some(GenerationEvent::Tokens(delta))
+    }
+
+    /// Whether nothing has come that was not given out.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.source {
+            Source::Channel(events) => self.seen.is_none() && events.is_empty(),
+            Source::Read(_) => true,
+        }
+    }
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generation").finish_non_exhaustive()
     }
 }
 

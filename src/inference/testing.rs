@@ -32,7 +32,7 @@ impl Drop for LocalServer {
 pub(crate) async fn drain(mut generation: Generation) -> (Vec<TokenDelta>, Finish) {
     let mut deltas = Vec::new();
     loop {
-        let event = tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await;
+        let event = tokio::time::timeout(Duration::from_secs(20), generation.next()).await;
         match event.unwrap().unwrap() {
             GenerationEvent::Tokens(delta) => deltas.push(delta),
             GenerationEvent::Finished(finish) => return (deltas, finish),

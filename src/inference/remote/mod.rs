@@ -22,7 +22,7 @@ pub(super) use routing::Asked;
 pub(super) use server::{Server, check_label};
 use state::{Shared, State};
 use stream::Reading;
-pub(super) use stream::{Abort, Fault, News, Span, Wire, parsed, said};
+pub(super) use stream::{Abort, Asking, Fault, News, Span, Wire, parsed, said};
 
 /// Loading weights from disk.
 pub(super) const RELOAD: Duration = Duration::from_mins(30);

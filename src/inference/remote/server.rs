@@ -4,16 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Response;
-use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Abort, Asked, Reading, Remote, RemoteOptions, ServerEvents, Shared, State, Wire, watch_load};
+use super::{Abort, Asked, Asking, Reading, Remote, RemoteOptions, Shared, State, Wire, watch_load};
 use crate::inference::prometheus::Metrics;
 use crate::inference::{EngineError, EngineLoad, GenerateRequest, Generation};
 use crate::trajectory::{Experts, PolicyVersion};
-
-/// Events in a generation's channel; a reader that does not keep up slows its own stream down.
-const CAPACITY: usize = 64;
 
 /// A server that was connected to.
 pub(in crate::inference) struct Server {
@@ -68,13 +64,15 @@ impl Server {
         wire: Box<dyn Wire>,
         abort: Abort,
     ) -> Generation {
-        let (events, receiver) = mpsc::channel(CAPACITY);
         let asked = request.routing_from.zip(self.experts);
-        let routing = asked.map(|(from, experts)| Asked { from, experts });
-        let what = (request.prompt.len(), routing);
-        let reading = Reading::new(wire, abort, what, events, begun, Arc::clone(&self.shared));
-        tokio::spawn(reading.run(ServerEvents::of(response), self.remote.clone(), self.patience));
-        Generation::of(receiver)
+        let asking = Asking {
+            wire,
+            abort,
+            prompt: request.prompt.len(),
+            routing: asked.map(|(from, experts)| Asked { from, experts }),
+        };
+        let server = (self.remote.clone(), self.patience);
+        Generation::read_from(Reading::new(asking, response, server, begun, Arc::clone(&self.shared)))
     }
 
     pub(in crate::inference) fn version(&self) -> PolicyVersion {

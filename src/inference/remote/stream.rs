@@ -3,17 +3,20 @@
 //! Servers name the weights of each token on their last event only. Until weights are published in
 //! mid-generation there is no doubt and tokens go out at once; from then on they are held until it is said.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
+use reqwest::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 
 use super::{Asked, Remote, SHORT, ServerEvents, Shared, State, routing};
-use crate::inference::{EngineUsage, Finish, GenerationEvent, TokenDelta};
+use crate::inference::{EngineUsage, EventSource, Finish, GenerationEvent, TokenDelta};
 use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
 /// How a server writes one generation's events.
@@ -98,13 +101,15 @@ impl Abort {
     }
 }
 
-/// A generation that is being read.
+/// A generation that is being read. Dropping it before its end aborts it.
 pub(in crate::inference) struct Reading {
+    server: ServerEvents,
+    patience: Duration,
     wire: Box<dyn Wire>,
-    abort: Abort,
+    /// What ends it at the server; none once it has ended.
+    abort: Option<(Abort, Remote)>,
     prompt: usize,
     routing: Option<Asked>,
-    events: mpsc::Sender<GenerationEvent>,
     /// The engine when it began.
     begun: State,
     shared: Arc<Shared>,
@@ -112,107 +117,117 @@ pub(in crate::inference) struct Reading {
     given: usize,
     held: (Vec<TokenId>, Vec<f32>),
     last: News,
+    /// Events that wait to be asked for.
+    ready: VecDeque<GenerationEvent>,
+}
+
+/// What is asked of a server, and how it is told to end it.
+pub(in crate::inference) struct Asking {
+    pub(in crate::inference) wire: Box<dyn Wire>,
+    pub(in crate::inference) abort: Abort,
+    /// Length of the prompt.
+    pub(in crate::inference) prompt: usize,
+    pub(in crate::inference) routing: Option<Asked>,
 }
 
 /// Why reading ended before the server's end.
 enum Broken {
-    /// Nobody reads.
-    Gone,
     /// What came stands.
     Lost(String),
     /// What came is not to be used.
     Rejected(String),
 }
 
+impl From<Fault> for Broken {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Failed(reason) => Self::Lost(reason),
+            Fault::Contradicts(reason) => Self::Rejected(reason),
+        }
+    }
+}
+
 impl Reading {
     pub(in crate::inference) fn new(
-        wire: Box<dyn Wire>,
-        abort: Abort,
-        (prompt, routing): (usize, Option<Asked>),
-        events: mpsc::Sender<GenerationEvent>,
+        asking: Asking,
+        response: Response,
+        (remote, patience): (Remote, Duration),
         begun: State,
         shared: Arc<Shared>,
     ) -> Self {
-        Self {
+        let Asking {
             wire,
             abort,
             prompt,
             routing,
-            events,
+        } = asking;
+        Self {
+            server: ServerEvents::of(response),
+            patience,
+            wire,
+            abort: Some((abort, remote)),
+            prompt,
+            routing,
             begun,
             shared,
             given: 0,
             held: (Vec::new(), Vec::new()),
             last: News::default(),
+            ready: VecDeque::new(),
         }
     }
 
-    pub(in crate::inference) async fn run(mut self, mut server: ServerEvents, remote: Remote, patience: Duration) {
-        let read = self.read(&mut server, patience).await;
-        drop(server);
-        let finish = match read {
-            Ok(finish) => finish,
-            Err(broken) => {
-                self.abort.send(&remote).await;
-                let (reason, rejected) = match broken {
-                    Broken::Gone => return,
-                    Broken::Lost(reason) => (reason, false),
-                    Broken::Rejected(reason) => (reason, true),
-                };
-                Finish {
-                    reason: FinishReason::Error,
-                    usage: EngineUsage {
-                        prompt: self.prompt as u32,
-                        cached: 0,
-                        completion: self.given as u32,
-                    },
-                    error: Some(reason),
-                    routing: None,
-                    rejected,
-                }
-            }
+    /// Waits for more of the stream and takes it in; what it ends with at the end.
+    async fn read(&mut self) -> Result<Option<Finish>, Broken> {
+        let first = match tokio::time::timeout(self.patience, self.server.next()).await {
+            Err(_) if self.shared.is_paused() => return Ok(None),
+            Err(_) => return Err(Broken::Lost(format!("no token within {:?}", self.patience))),
+            Ok(Err(reason)) => return Err(Broken::Lost(reason)),
+            Ok(Ok(first)) => first,
         };
-        let _ = self.events.send(GenerationEvent::Finished(finish)).await;
-    }
-
-    async fn read(&mut self, server: &mut ServerEvents, patience: Duration) -> Result<Finish, Broken> {
-        let events = self.events.clone();
-        loop {
-            let next = tokio::select! {
-                biased;
-                () = events.closed() => return Err(Broken::Gone),
-                next = tokio::time::timeout(patience, server.next()) => next,
-            };
-            let first = match next {
-                Err(_) if self.shared.is_paused() => continue,
-                Err(_) => return Err(Broken::Lost(format!("no token within {patience:?}"))),
-                Ok(Err(reason)) => return Err(Broken::Lost(reason)),
-                Ok(Ok(first)) => first,
-            };
-            let over = self.hold(first, server);
-            // What came before a fault stands, unless it contradicts itself.
-            if self.shared.state().publications == self.begun.publications {
-                self.give(self.held.0.len(), self.begun.version).await?;
-            }
-            match over {
-                Ok(false) => {}
-                Ok(true) => return self.end().await,
-                Err(Fault::Failed(reason)) => return Err(Broken::Lost(reason)),
-                Err(Fault::Contradicts(reason)) => return Err(Broken::Rejected(reason)),
-            }
+        let over = self.hold(first);
+        // What came before a fault stands, unless it contradicts itself.
+        if self.shared.state().publications == self.begun.publications {
+            self.give(self.held.0.len(), self.begun.version);
         }
+        if over? { self.end().map(Some) } else { Ok(None) }
     }
 
     /// Takes in an event and those that came with it; true at the end of the stream.
-    fn hold(&mut self, first: Option<Bytes>, server: &mut ServerEvents) -> Result<bool, Fault> {
+    fn hold(&mut self, first: Option<Bytes>) -> Result<bool, Fault> {
         let mut next = Some(first);
         while let Some(event) = next {
             let Some(event) = event else { return Ok(true) };
             let news = self.wire.news(&event)?;
             self.take(news);
-            next = server.ready();
+            next = self.server.ready();
         }
         Ok(false)
+    }
+
+    /// Tells the server to end it, where it has not ended.
+    fn abort(&mut self) {
+        if let (Some((abort, remote)), Ok(runtime)) = (self.abort.take(), Handle::try_current()) {
+            runtime.spawn(async move { abort.send(&remote).await });
+        }
+    }
+
+    fn failed(&self, broken: Broken) -> Finish {
+        let (reason, rejected) = match broken {
+            Broken::Lost(reason) => (reason, false),
+            Broken::Rejected(reason) => (reason, true),
+        };
+        Finish {
+            reason: FinishReason::Error,
+            usage: EngineUsage {
+                prompt: self.prompt as u32,
+                cached: 0,
+                completion: self.given as u32,
+            },
+            error: Some(reason),
+            routing: None,
+            rejected,
+        }
     }
 
     fn take(&mut self, news: News) {
@@ -228,9 +243,9 @@ impl Reading {
     }
 
     /// Gives out the first `count` held tokens.
-    async fn give(&mut self, count: usize, version: PolicyVersion) -> Result<(), Broken> {
+    fn give(&mut self, count: usize, version: PolicyVersion) {
         if count == 0 {
-            return Ok(());
+            return;
         }
         let delta = TokenDelta {
             ids: self.held.0.drain(..count).collect(),
@@ -238,12 +253,11 @@ impl Reading {
             version,
         };
         self.given += count;
-        let sent = self.events.send(GenerationEvent::Tokens(delta)).await;
-        sent.map_err(|_| Broken::Gone)
+        self.ready.push_back(GenerationEvent::Tokens(delta));
     }
 
     /// The server has said all: checks it against itself and gives out what was held.
-    async fn end(&mut self) -> Result<Finish, Broken> {
+    fn end(&mut self) -> Result<Finish, Broken> {
         let News { finish, usage, .. } = self.last;
         let reason = finish.ok_or_else(|| Broken::Lost("the stream ended without a finish reason".to_owned()))?;
         let usage = usage.ok_or_else(|| Broken::Lost("the stream ended without usage".to_owned()))?;
@@ -257,7 +271,7 @@ impl Reading {
         match self.last.versions.take() {
             Some(spans) => {
                 for (count, version) in self.counts(&spans, sampled).map_err(Broken::Rejected)? {
-                    self.give(count, version).await?;
+                    self.give(count, version);
                 }
             }
             None if self.held.0.is_empty() => {
@@ -311,5 +325,36 @@ impl Reading {
             return Err(format!("weight versions cover {at} of {sampled} tokens"));
         }
         Ok(counts)
+    }
+}
+
+#[async_trait]
+impl EventSource for Reading {
+    async fn next(&mut self) -> Option<GenerationEvent> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            // Without a way to abort it has ended.
+            self.abort.as_ref()?;
+            let finish = match self.read().await {
+                Ok(None) => continue,
+                Ok(Some(finish)) => {
+                    self.abort = None;
+                    finish
+                }
+                Err(broken) => {
+                    self.abort();
+                    self.failed(broken)
+                }
+            };
+            self.ready.push_back(GenerationEvent::Finished(finish));
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.abort();
     }
 }

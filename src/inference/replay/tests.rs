@@ -55,7 +55,7 @@ fn request(task: &str, episode_index: u32, turn: u32) -> GenerateRequest {
 async fn drain(mut generation: Generation) -> (Vec<TokenId>, Finish) {
     let mut ids = Vec::new();
     loop {
-        match tokio::time::timeout(Duration::from_secs(5), generation.events.recv())
+        match tokio::time::timeout(Duration::from_secs(5), generation.next())
             .await
             .unwrap()
             .unwrap()
@@ -65,7 +65,7 @@ async fn drain(mut generation: Generation) -> (Vec<TokenId>, Finish) {
                 ids.extend(delta.ids);
             }
             GenerationEvent::Finished(finish) => {
-                assert!(generation.events.recv().await.is_none());
+                assert!(generation.next().await.is_none());
                 return (ids, finish);
             }
         }

@@ -17,14 +17,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
 use crate::trajectory::{PolicyVersion, SessionKey};
+use relay::Relay;
 use sessions::Sessions;
 
-/// Events between a replica and who reads.
-const CAPACITY: usize = 16;
 /// Pauses between questions to a replica that is out.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -92,9 +91,8 @@ impl Engine for Replicas {
     async fn generate(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
         let mut tried = Vec::new();
         let started = self.0.begin(&request, &mut tried).await?;
-        let (events, receiver) = mpsc::channel(CAPACITY);
-        tokio::spawn(relay::relay(Arc::clone(&self.0), request, started, tried, events));
-        Ok(Generation::of(receiver))
+        let relay = Relay::new(Arc::clone(&self.0), request, started, tried);
+        Ok(Generation::read_from(relay))
     }
 
     async fn abort(&self, request_id: &str) {

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use async_trait::async_trait;
 
 use super::{Set, lock};
-use crate::inference::{EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent};
+use crate::inference::{EngineError, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent};
 use crate::trajectory::FinishReason;
 
 /// A generation at a replica.
@@ -82,57 +82,73 @@ impl Set {
     }
 }
 
-/// Hands the events on until the end. Dropping what reads them aborts the generation.
-pub(super) async fn relay(
+/// Hands the events of a request on until the end.
+pub(super) struct Relay {
     set: Arc<Set>,
     request: GenerateRequest,
-    mut started: Started,
-    mut tried: Vec<usize>,
-    events: mpsc::Sender<GenerationEvent>,
-) {
-    let mut given = 0;
-    loop {
-        let event = tokio::select! {
-            biased;
-            () = events.closed() => return,
-            event = started.generation.next() => event,
-        };
-        let finish = match event {
-            Some(GenerationEvent::Tokens(delta)) => {
-                given += delta.ids.len() as u32;
-                if events.send(GenerationEvent::Tokens(delta)).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-            Some(GenerationEvent::Finished(finish)) => finish,
-            None => Finish {
-                reason: FinishReason::Error,
-                usage: EngineUsage {
-                    prompt: request.prompt.len() as u32,
-                    cached: 0,
-                    completion: given,
-                },
-                error: Some("its stream ended without a finish".to_owned()),
-                routing: None,
-                rejected: false,
-            },
-        };
-        if finish.reason == FinishReason::Error {
-            set.lose(started.at, &finish.error.as_deref().unwrap_or("no reason given"));
-            if given == 0 && tried.len() < set.replicas.len() {
-                let again = tokio::select! {
-                    biased;
-                    () = events.closed() => return,
-                    again = set.begin(&request, &mut tried) => again,
-                };
-                if let Ok(again) = again {
-                    started = again;
-                    continue;
-                }
-            }
+    started: Started,
+    tried: Vec<usize>,
+    given: u32,
+    /// Whether it was to begin elsewhere: who was cancelled in that wait wants no other answer.
+    lost: bool,
+    over: bool,
+}
+
+impl Relay {
+    pub(super) fn new(set: Arc<Set>, request: GenerateRequest, started: Started, tried: Vec<usize>) -> Self {
+        Self {
+            set,
+            request,
+            started,
+            tried,
+            given: 0,
+            lost: false,
+            over: false,
         }
-        let _ = events.send(GenerationEvent::Finished(finish)).await;
-        return;
+    }
+
+    fn ended_without_finish(&self) -> Finish {
+        Finish {
+            reason: FinishReason::Error,
+            usage: EngineUsage {
+                prompt: self.request.prompt.len() as u32,
+                cached: 0,
+                completion: self.given,
+            },
+            error: Some("its stream ended without a finish".to_owned()),
+            routing: None,
+            rejected: false,
+        }
+    }
+}
+
+#[async_trait]
+impl EventSource for Relay {
+    async fn next(&mut self) -> Option<GenerationEvent> {
+        while !self.over {
+            let finish = match self.started.generation.next().await {
+                Some(GenerationEvent::Tokens(delta)) => {
+                    self.given += delta.ids.len() as u32;
+                    return Some(GenerationEvent::Tokens(delta));
+                }
+                Some(GenerationEvent::Finished(finish)) => finish,
+                None => self.ended_without_finish(),
+            };
+            if finish.reason == FinishReason::Error && !self.lost {
+                let reason = finish.error.as_deref().unwrap_or("no reason given");
+                self.set.lose(self.started.at, &reason);
+                if self.given == 0 && self.tried.len() < self.set.replicas.len() {
+                    self.lost = true;
+                    if let Ok(again) = self.set.begin(&self.request, &mut self.tried).await {
+                        self.started = again;
+                        self.lost = false;
+                        continue;
+                    }
+                }
+            }
+            self.over = true;
+            return Some(GenerationEvent::Finished(finish));
+        }
+        None
     }
 }

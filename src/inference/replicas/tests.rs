@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 
+use tokio::sync::mpsc;
+
 use super::*;
 use crate::inference::{EngineUsage, Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta};
 use crate::trajectory::FinishReason;
@@ -159,7 +161,7 @@ async fn sampled(replicas: &Replicas, session: &str, tokens: u32) -> (Vec<u32>, 
     let mut generation = replicas.generate(request(session, tokens)).await.unwrap();
     let mut ids = Vec::new();
     loop {
-        let event = tokio::time::timeout(Duration::from_secs(20), generation.events.recv()).await;
+        let event = tokio::time::timeout(Duration::from_secs(20), generation.next()).await;
         match event.unwrap().unwrap() {
             GenerationEvent::Tokens(delta) => ids.extend(delta.ids),
             GenerationEvent::Finished(finish) => return (ids, finish),
@@ -299,7 +301,7 @@ async fn aborts_follow_a_request_that_began_again() {
     let (engines, replicas) = pair();
     lock(&engines[0].breaks).push_back(0);
     let mut generation = replicas.generate(request("a", 100)).await.unwrap();
-    generation.events.recv().await.unwrap();
+    generation.next().await.unwrap();
     replicas.abort("a-100").await;
     assert_eq!(*lock(&engines[1].aborted), ["a-100"]);
 }

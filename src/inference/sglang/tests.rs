@@ -267,7 +267,7 @@ async fn weights_come_from_a_folder_while_generations_stand_still() {
     *peer.script.events.lock().unwrap() = vec![event(&[5], &[5], 1, &Value::Null), last];
     *peer.script.before.lock().unwrap() = Some(1);
     let mut generation = engine.generate(request()).await.unwrap();
-    generation.events.recv().await.unwrap();
+    generation.next().await.unwrap();
     engine.publish(version(7), Path::new("/weights")).await.unwrap();
     peer.script.gate.notify_one();
     let (deltas, finish) = drain(generation).await;

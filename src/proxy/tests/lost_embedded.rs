@@ -62,7 +62,7 @@ impl Engine for Shared {
         let this = Arc::clone(&self.0);
         tokio::spawn(async move {
             let mut sampled = 0;
-            while let Some(event) = generation.events.recv().await {
+            while let Some(event) = generation.next().await {
                 if let GenerationEvent::Tokens(delta) = &event {
                     sampled += delta.ids.len();
                 }

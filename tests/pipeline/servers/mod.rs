@@ -197,7 +197,7 @@ async fn generate(
     };
     server.generations.fetch_add(1, Ordering::SeqCst);
     let stream = futures_util::stream::unfold((generation, told), move |(mut generation, mut told)| async move {
-        let mut event = generation.events.recv().await?;
+        let mut event = generation.next().await?;
         if told.server.is_dead() {
             return Some((Err(std::io::Error::other("killed")), (generation, told)));
         }

@@ -114,7 +114,7 @@ impl Answer {
 }
 
 async fn next(generation: &mut Generation) -> Option<GenerationEvent> {
-    tokio::time::timeout(Duration::from_secs(20), generation.events.recv())
+    tokio::time::timeout(Duration::from_secs(20), generation.next())
         .await
         .expect("an event within 20 s")
 }

@@ -11,12 +11,12 @@ async fn begun(engine: &EmbeddedEngine, id: &str, max_tokens: u32) -> Generation
     let mut generation = engine.generate(request(id, &prompt(1, 20), max_tokens)).await.unwrap();
     // The first delta is looked at, not taken, so that `drain` sees all.
     for _ in 0..2000 {
-        if !generation.events.is_empty() {
+        if !generation.is_empty() {
             return generation;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("no first token; closed: {}", generation.events.recv().await.is_none());
+    panic!("no first token; closed: {}", generation.next().await.is_none());
 }
 
 #[tokio::test]

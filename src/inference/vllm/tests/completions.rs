@@ -87,7 +87,7 @@ async fn tokens_of_unknown_weights_are_not_given_out() {
         &[completion(None, &[2], -0.5, Some("stop")), usage(3, 2, 0)],
     );
     let mut generation = engine.generate(request("r")).await.unwrap();
-    generation.events.recv().await.unwrap();
+    generation.next().await.unwrap();
     engine.publish(version(1), Path::new("/weights")).await.unwrap();
     gate.notify_one();
     let (deltas, finish) = drain(generation).await;

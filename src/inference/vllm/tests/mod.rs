@@ -163,7 +163,7 @@ async fn tokens_sampled_after_a_publication_carry_the_new_version() {
     );
     let engine = connect(&peer).await;
     let mut generation = engine.generate(request("r")).await.unwrap();
-    let Some(GenerationEvent::Tokens(first)) = generation.events.recv().await else {
+    let Some(GenerationEvent::Tokens(first)) = generation.next().await else {
         panic!()
     };
     assert_eq!(first, delta(&[1, 2], -0.5, version(0)));
@@ -218,7 +218,7 @@ async fn aborting_uses_the_servers_own_id_and_a_dropped_reader_aborts() {
     let engine = connect(&peer).await;
     engine.abort("r1").await;
     let mut generation = engine.generate(request("r2")).await.unwrap();
-    generation.events.recv().await.unwrap();
+    generation.next().await.unwrap();
     drop(generation);
     let expected = [
         json!({"request_ids": ["generate-tokens-r1"]}),
