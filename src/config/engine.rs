@@ -11,8 +11,8 @@ use super::ByteSize;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSection {
-    /// What answers. The clients of `vllm` and `sglang` were tested against local servers that answer with the shapes of
-    /// vLLM 0.32 (recorded from one that ran) and `SGLang` 0.5 (from its source), not against the programs themselves.
+    /// What answers. The client of `vllm` was tested against vLLM 0.32.0 on a processor, and on no GPU; that of `sglang`
+    /// against a local server that answers with the shapes of `SGLang` 0.5 (from its source), not against the program.
     pub kind: EngineKind,
     /// The servers, such as `http://host:8000`; several are replicas of the same policy (`vllm`, `sglang`). Of `openai` one,
     /// such as `http://host:8000/v1`.

@@ -66,6 +66,11 @@ pub trait Engine: Send + Sync {
         Ok(self.version())
     }
 
+    /// False where every server is known to be lost.
+    fn is_up(&self) -> bool {
+        true
+    }
+
     /// A session has ended: nothing needs to be remembered of it.
     fn end_session(&self, _session: &SessionKey) {}
 

@@ -98,7 +98,8 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
             }
         }
     };
-    if finish == FinishReason::Error {
+    // Who stopped waiting for engines that are all lost was failed by them as well.
+    if finish == FinishReason::Error || finish == FinishReason::Abort && !policy.engine.is_up() {
         session.counts.engine_errors.fetch_add(1, Ordering::Relaxed);
     }
     sampling.finish(finish, error)

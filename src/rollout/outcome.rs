@@ -64,14 +64,21 @@ impl From<ScaffoldError> for Failure {
 }
 
 /// What the end of an agent counts as. All of these are graded.
-pub(super) fn of_agent(end: &AgentEnd) -> Outcome {
-    match end {
+///
+/// # Errors
+/// Where its time ran out and the engine had failed it: waiting for an engine is not the policy's doing.
+pub(super) fn of_agent(end: &AgentEnd, capture: &SessionCapture) -> Result<Outcome, Failure> {
+    Ok(match end {
         AgentEnd::Completed => Outcome::Completed,
         AgentEnd::MaxTurns => Outcome::MaxTurnsReached,
         AgentEnd::Overlong => Outcome::Overlong,
+        AgentEnd::Timeout if capture.n_engine_errors > 0 => {
+            let reason = "the agent's time ran out and the engine had failed it";
+            return Err(Failure::infrastructure(reason));
+        }
         AgentEnd::Timeout => Outcome::Timeout,
         AgentEnd::Failed { .. } => Outcome::AgentError,
-    }
+    })
 }
 
 /// The same for an agent that is a program inside: the proxy saw what its exit does not tell.
@@ -99,12 +106,12 @@ pub(super) fn of_agent_inside(end: &AgentEnd, capture: &SessionCapture) -> Resul
             "the agent failed after the engine had{said}"
         )));
     }
-    Ok(match end {
-        _ if capture.turn_cap_reached => Outcome::MaxTurnsReached,
-        AgentEnd::Failed { .. } if capture.no_tool_calls => Outcome::Completed,
-        AgentEnd::Failed { .. } if capture.context_overflow => Outcome::Overlong,
-        end => of_agent(end),
-    })
+    match end {
+        _ if capture.turn_cap_reached => Ok(Outcome::MaxTurnsReached),
+        AgentEnd::Failed { .. } if capture.no_tool_calls => Ok(Outcome::Completed),
+        AgentEnd::Failed { .. } if capture.context_overflow => Ok(Outcome::Overlong),
+        end => of_agent(end, capture),
+    }
 }
 
 /// An error and its sources in one line.
@@ -136,8 +143,16 @@ mod tests {
                 detail: String::new(),
             },
         ] {
-            assert!(of_agent(&end).is_graded(), "{end:?}");
+            let seen = SessionCapture::default();
+            assert!(of_agent(&end, &seen).unwrap().is_graded(), "{end:?}");
         }
+        let lost = SessionCapture {
+            n_engine_errors: 1,
+            ..SessionCapture::default()
+        };
+        let waited = of_agent(&AgentEnd::Timeout, &lost).unwrap_err();
+        assert_eq!((waited.outcome, waited.retry), (Outcome::InfraError, true));
+        assert_eq!(of_agent(&AgentEnd::Completed, &lost).unwrap(), Outcome::Completed);
         let gone = Failure::from(ScaffoldError::Sandbox(SandboxError::Gone("s".to_owned())));
         assert_eq!((gone.outcome, gone.retry), (Outcome::InfraError, true));
         assert!(!gone.outcome.is_graded());

@@ -240,9 +240,11 @@ impl TrialContext {
             }
         };
         record.timings.tool_s = report.tool_s;
-        let outcome = match &record.capture {
-            Some(capture) if inside => of_agent_inside(&report.end, capture)?,
-            _ => of_agent(&report.end),
+        let capture = record.capture.get_or_insert_default();
+        let outcome = if inside {
+            of_agent_inside(&report.end, capture)?
+        } else {
+            of_agent(&report.end, capture)?
         };
         record.report = Some(report);
         if self.cancel.is_cancelled() {

@@ -17,29 +17,24 @@ hour on two cores:
 """
 
 import argparse
-import array
 import http.client
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow.parquet
 
+from vllm_server import KEY, QUICKSTART, Vllm, WithoutTokens, copy_of_policy
+
 ROOT = Path(__file__).resolve().parents[2]
-QUICKSTART = ROOT / "examples/quickstart"
-KEY = "key-of-the-test"
-READY, SETTLES = 900, 60
+SETTLES = 60
 SMALL = {"rollout.groups_per_step": 4, "rollout.group_size": 4, "train.mini_batch": 4, "eval.every": 0,
          "eval.before_train": "false", "train.bypass_old_logprob": "false"}
 faults = []
@@ -52,108 +47,16 @@ def check(good, text):
         faults.append(text)
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
-class Vllm:
-    """A server; it ends with the block."""
-
-    def __init__(self, options, *more, port=None, policy=QUICKSTART / "policy"):
-        self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = options.output / f"vllm-{self.port}.log"
-        self.command = [
-            options.vllm, "serve", str(policy), "--served-model-name", "policy", "--host", "127.0.0.1",
-            "--port", str(self.port), "--max-model-len", "256", "--max-num-seqs", "32", "--dtype", "float32",
-            "--enforce-eager", "--enable-prefix-caching", "--enable-prompt-tokens-details",
-            "--logprobs-mode", "processed_logprobs", "--api-key", KEY, *more,
-        ]
-        self.environment = {
-            **os.environ, "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "2",
-            "PATH": f"{Path(options.vllm).parent}:{os.environ['PATH']}",
-        }
-        self.process = None
-
-    def __enter__(self):
-        began = time.monotonic()
-        with open(self.log, "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(self.command, env=self.environment, stdout=log, stderr=log,
-                                            start_new_session=True)
-        while not self.get("/health", quiet=True):
-            if self.process.poll() is not None or time.monotonic() - began > READY:
-                self.kill()
-                sys.exit(f"vLLM did not start: see {self.log}")
-            time.sleep(1)
-        # The first request compiles kernels.
-        self.post("/v1/completions", {"model": "policy", "prompt": [1, 30], "max_tokens": 1})
-        print(f"  vLLM {json.loads(self.get('/version'))['version']} answers after {time.monotonic() - began:.0f} s")
-        return self
-
-    def __exit__(self, *_):
-        self.kill()
-
-    def kill(self):
-        """As when its machine is lost."""
-        if self.process:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self.process.wait()
-            self.process = None
-
-    def get(self, path, quiet=False):
-        request = urllib.request.Request(self.url + path, headers={"authorization": f"Bearer {KEY}"})
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.read().decode() or "{}"
-        except OSError:
-            if quiet:
-                return None
-            raise
-
-    def post(self, path, body):
-        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            return json.loads(answer.read())
-
-    def stream(self, path, body):
-        """The choices of a streamed answer, one after another."""
-        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            for line in answer:
-                if line.startswith(b"data: {"):
-                    yield from json.loads(line[6:])["choices"]
-
-    def metric(self, name, label=""):
-        """The sum of a metric's values with this label."""
-        lines = re.findall(rf"^{re.escape(name)}{{(.*)}} (\S+)$", self.get("/metrics"), re.MULTILINE)
-        return sum(float(value) for labels, value in lines if label in labels)
-
-    def log_probs(self, ids):
-        """Of each token behind the first, by the weights that are served now, from an empty cache."""
-        body = {"model": "policy", "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 1.0,
-                "cache_salt": f"salt-{time.time()}"}
-        found = self.post("/v1/completions", body)["choices"][0]["prompt_logprobs"]
-        return [place[str(token)]["logprob"] for place, token in zip(found[1:], ids[1:])]
-
-
 class Lego:
     """Commands on a server."""
 
     def __init__(self, options):
-        self.binary, self.output = options.lego, options.output
+        self.binary, self.output, self.policy = options.lego, options.output, options.policy
 
     def start(self, url, *arguments, **keys):
         command = [self.binary, *map(str, arguments)]
         set_keys = {"engine.kind": "vllm", "engine.endpoints": json.dumps([url]), "engine.served_model": "policy",
-                    "engine.api_key_env": "ENGINE_KEY", "run.dir": f'"{self.output}"', **keys.pop("keys", {})}
+                    "engine.api_key_env": "ENGINE_KEY", "policy.model": f'"{self.policy}"', "run.dir": f'"{self.output}"', **keys.pop("keys", {})}
         for key, value in set_keys.items():
             command += ["--set", f"{key}={value}"]
         environment = {**os.environ, "ENGINE_KEY": KEY, "LEGO_NO_PROGRESS": "1"}
@@ -191,6 +94,9 @@ def agreement(run, steps):
     found = metrics(run)
     check([row["step"] for row in found] == list(range(1, steps + 1)), f"{len(found)} of {steps} steps")
     for row in found:
+        if not row["training/trained_tokens"]:
+            check(False, f"step {row['step']}: nothing to train on: { {k: v for k, v in row.items() if 'outcome' in k} }")
+            continue
         worst = row["training/rollout_probs_diff_max"]
         pearson = row["training/rollout_actor_probs_pearson_corr"]
         delivered = row["rollout/delivered_fraction/min"]
@@ -288,26 +194,14 @@ def survives(options, lego, server):
     server.kill()
     killed = time.monotonic()
     _, said = process.communicate(timeout=900)
-    check(process.returncode == 3 and server.url in said,
-          f"killed after step 1: exit code {process.returncode} after {time.monotonic() - killed:.0f} s: {said.strip()[-300:]}")
+    check(process.returncode == 3, f"killed after step 1: exit code {process.returncode} after "
+          f"{time.monotonic() - killed:.0f} s: {said.strip()[-300:]}")
+    check(all(row["rollout/sampled_tokens"] for row in metrics(options.output / "killed")), "no step without a token")
     with server:
         code, said = lego.run(server.url, *arguments, keys=keys)
         check(code == 0, f"started again: exit code {code}" + ("" if code == 0 else f": {said[-600:]}"))
         agreement(options.output / "killed", 4)
         lego.accounts(options.output / "killed")
-
-
-def other_weights(folder):
-    """The policy with every weight 1.15 times as large."""
-    folder.mkdir(exist_ok=True)
-    for path in (QUICKSTART / "policy").iterdir():
-        data = path.read_bytes()
-        if path.suffix == ".safetensors":
-            begin = 8 + int.from_bytes(data[:8], "little")
-            values = array.array("f", data[begin:])
-            data = data[:begin] + array.array("f", (1.15 * value for value in values)).tobytes()
-        (folder / path.name).write_bytes(data)
-    return folder
 
 
 def publishes(options, lego, server):
@@ -338,53 +232,28 @@ def publishes(options, lego, server):
         own = server.log_probs(prompt + choice["token_ids"])[len(prompt) - 1 + since:]
         return max(abs(one - other) for one, other in zip(own, choice["logprobs"][since:]))
 
+    other = copy_of_policy(options.output / "other", 0.9)
     for reset, empties in (("/reset_prefix_cache", False), ("/reset_prefix_cache?reset_running_requests=true", True)):
         answers, begun = [], threading.Event()
-        running = threading.Thread(target=generate, args=(answers, 100, begun))
-        running.start()
+        # One alone may be through before the pause is.
+        running = [threading.Thread(target=generate, args=(answers, 100, begun)) for _ in range(16)]
+        for each in running:
+            each.start()
         begun.wait(SETTLES)
-        done = reload(other_weights(options.output / "other"), "other", reset)
-        running.join()
+        done = reload(other, "other", reset)
+        for each in running:
+            each.join()
+        first = max(answers, key=lambda answer: len(answer["weight_versions"]))
         generate(answers, 20, begun)
-        first, second = answers
+        second = answers[-1]
         spans = [(span["version"], span["start"], span["end"]) for span in first["weight_versions"]]
         tokens = apart(first, spans[-1][1]), apart(second, 0)
-        check(done == empties and len(spans) == 2 and all((difference < 1e-4) == empties for difference in tokens),
+        # Were every token certain, any weights would agree.
+        check(done == empties and len(spans) == 2 and min(second["logprobs"]) < -0.5
+              and all((difference < 1e-4) == empties for difference in tokens),
               f"{reset}: success {done}; tokens of {spans}; log-probs from there on and of the next request differ from "
               f"those of the new weights by at most {tokens[0]:.1e} and {tokens[1]:.1e}")
-        reload(QUICKSTART / "policy", "default", "/reset_prefix_cache")
-
-
-class WithoutTokens(BaseHTTPRequestHandler):
-    """A server that has no token route: hands everything else on."""
-
-    protocol_version = "HTTP/1.1"
-    target = 0
-
-    def log_message(self, *_):
-        pass
-
-    def answer(self):
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.path == "/inference/v1/generate":
-            self.send_response(404)
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-            return
-        upstream = http.client.HTTPConnection("127.0.0.1", self.target, timeout=300)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
-        upstream.request(self.command, self.path, body, headers)
-        answer = upstream.getresponse()
-        self.send_response(answer.status)
-        self.send_header("content-type", answer.getheader("content-type", ""))
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
-        while piece := answer.read1(65536):
-            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-        self.wfile.write(b"0\r\n\r\n")
-
-    do_GET = do_POST = answer
+        reload(options.policy, "default", "/reset_prefix_cache")
 
 
 def completes(options, lego, server):
@@ -418,6 +287,7 @@ def main():
     options = parser.parse_args()
     options.output = (options.output or Path(tempfile.mkdtemp(prefix="real-vllm-"))).resolve()
     options.output.mkdir(parents=True, exist_ok=True)
+    options.policy = copy_of_policy(options.output / "policy")
     lego = Lego(options)
     wanted = lambda part: not options.only or part.__name__ in options.only
     parts = [part for part in (publishes, samples, trains, aborts, completes, survives) if wanted(part)]

@@ -67,6 +67,21 @@ fn a_run_trains_on_servers_of_which_one_dies() {
 }
 
 #[test]
+fn no_reward_comes_of_waiting_for_a_server_that_is_gone() {
+    let runs = tempfile::tempdir().unwrap();
+    let peer = Peer::start(&policy(), Fault::DiesAt(40));
+    let toml = quickstart();
+    let arguments = ["train", toml.to_str().unwrap(), "--steps", "3"];
+    // The agents' time is over before the engine gives up.
+    let set = ["sandbox.timeouts.agent=3s", "rollout.max_retries=0"];
+    let output = on(&[&peer.url], &arguments, runs.path(), &set);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    for step in lines(&runs.path().join("quickstart/metrics.jsonl")) {
+        assert!(step["rollout/sampled_tokens"].as_f64() > Some(0.0), "{step}");
+    }
+}
+
+#[test]
 fn a_run_trains_on_servers_of_the_other_kind() {
     let runs = tempfile::tempdir().unwrap();
     let peer = Peer::start(&policy(), Fault::None);

@@ -148,6 +148,10 @@ impl Engine for Replicas {
         Ok(self.version())
     }
 
+    fn is_up(&self) -> bool {
+        self.up().next().is_some()
+    }
+
     fn end_session(&self, session: &SessionKey) {
         lock(&self.0.sessions).end(session);
     }
