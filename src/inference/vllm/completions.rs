@@ -23,6 +23,11 @@ pub(super) fn request<'a>(request: &'a GenerateRequest, model: &str) -> WithIds<
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
+        // What is not said is taken from the model's `generation_config.json` here, and would not be what trains.
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
         // The server takes signed integers.
         "seed": sampling.seed >> 1,
         "logprobs": 1,

@@ -91,8 +91,13 @@ impl VllmEngine {
         remote
             .post("/update_weight_version", &json!({ "new_version": label }), SHORT)
             .await?;
-        // What older weights have cached is not what these would have computed.
-        remote.post("/reset_prefix_cache", &Value::Null, SHORT).await?;
+        // What older weights have cached is not what these would have computed. While anything runs the server keeps it
+        // all, unless what runs is to be computed anew as well.
+        let reset = "/reset_prefix_cache?reset_running_requests=true";
+        if remote.post(reset, &Value::Null, SHORT).await?["success"] == false {
+            let kept = "the server keeps what older weights have cached";
+            return Err(EngineError::Rejected(kept.to_owned()));
+        }
         check_label(&weights_label(remote).await?.unwrap_or_default(), &label)
     }
 
@@ -156,7 +161,8 @@ impl Engine for VllmEngine {
         shared.hold(self.send_pause(mode), self.send_resume()).await
     }
 
-    /// The folder must be readable where the server runs. Running generations stand still and go on.
+    /// The folder must be readable where the server runs. Running generations stand still and go on; what was
+    /// computed for them is computed anew.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
         let (pause, reload) = (self.send_pause(PauseMode::Keep), self.reload(version, weights));
         let resume = self.send_resume();

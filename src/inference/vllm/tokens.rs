@@ -30,6 +30,8 @@ pub(super) fn request(request: &GenerateRequest) -> WithIds<'_> {
         "return_token_ids": true,
         "output_mode": "tokens",
         "stream": true,
+        // A stream has no usage unless it is asked for.
+        "stream_options": {"include_usage": true},
     });
     // It sends the experts where it was started with `--enable-return-routed-experts`.
     if let Some(from) = request.routing_from {
@@ -62,7 +64,12 @@ struct Chunk<C> {
 pub(super) fn open<C: DeserializeOwned>(event: &[u8]) -> Result<(News, Option<C>), Fault> {
     let chunk: Chunk<C> = parsed(event)?;
     if let Some(error) = chunk.error {
-        return Err(Fault::Failed(said(&error)));
+        // What is wrong with the request stays wrong. The status had been sent before it was looked at.
+        return Err(if error["code"] == 400 {
+            Fault::Contradicts(said(&error))
+        } else {
+            Fault::Failed(said(&error))
+        });
     }
     let news = News {
         usage: chunk.usage.map(EngineUsage::from),

@@ -2,6 +2,7 @@
 
 mod completions;
 mod peer;
+mod recorded;
 mod routing;
 
 use std::path::Path;
@@ -91,7 +92,7 @@ async fn tokens_log_probs_and_usage_arrive_as_they_were_sent() {
         [
             json!({"request_id": "r1", "token_ids": [504, 3575, 282], "sampling_params": {"max_tokens": 6,
             "temperature": 1.0, "top_p": 1.0, "top_k": -1, "seed": u64::MAX >> 1, "logprobs": 0, "stop_token_ids": [2]},
-            "return_token_ids": true, "output_mode": "tokens", "stream": true})
+            "return_token_ids": true, "output_mode": "tokens", "stream": true, "stream_options": {"include_usage": true}})
         ]
     );
     assert_eq!(peer.keys(), ["Bearer secret"]);
@@ -181,7 +182,7 @@ async fn tokens_sampled_after_a_publication_carry_the_new_version() {
             "/pause?mode=keep&clear_cache=false",
             "/collective_rpc",
             "/update_weight_version",
-            "/reset_prefix_cache",
+            "/reset_prefix_cache?reset_running_requests=true",
             "/weight_info",
             "/resume"
         ]
@@ -209,6 +210,17 @@ async fn a_failed_publication_resumes_and_keeps_the_version() {
     engine.pause(PauseMode::Abort).await.unwrap();
     engine.publish(version(8), Path::new("/weights")).await.unwrap_err();
     assert_ne!(peer.paths_of_control().last().unwrap(), "/resume");
+}
+
+#[tokio::test]
+async fn weights_beside_an_older_cache_are_not_published() {
+    let peer = Peer::start().await;
+    let engine = connect(&peer).await;
+    peer.keep_cache();
+    let error = engine.publish(version(7), Path::new("/weights")).await.unwrap_err();
+    assert!(error.to_string().contains("keeps what older weights have cached"), "{error}");
+    assert_eq!(engine.version(), version(0));
+    assert_eq!(peer.paths_of_control().last().unwrap(), "/resume");
 }
 
 #[tokio::test]

@@ -47,6 +47,8 @@ struct Script {
     forbidden: bool,
     /// There is no token route.
     old: bool,
+    /// Answers without success, and keeps what is cached, even with nothing running.
+    keeps_cache: bool,
 }
 
 impl Peer {
@@ -90,6 +92,11 @@ impl Peer {
     /// There is no token route from now on.
     pub(super) fn grow_old(&self) {
         self.state.lock().unwrap().old = true;
+    }
+
+    /// It does not empty its cache from now on.
+    pub(super) fn keep_cache(&self) {
+        self.state.lock().unwrap().keeps_cache = true;
     }
 
     /// What it calls its weights from now on.
@@ -152,7 +159,11 @@ async fn answer(State(state): State<Arc<Mutex<Script>>>, request: Request) -> Re
             script.weights = body["new_version"].as_str().unwrap().to_owned();
             Json(json!({"success": true, "new_version": script.weights})).into_response()
         }
-        "/reset_prefix_cache" => Json(json!({"success": true})).into_response(),
+        // 200 whatever becomes of it; what runs keeps it from being emptied.
+        "/reset_prefix_cache" => {
+            let empties = path.ends_with("?reset_running_requests=true") && !script.keeps_cache;
+            Json(json!({"success": empties})).into_response()
+        }
         "/abort_requests" => Json(json!({"status": "aborted", "aborted": 1})).into_response(),
         "/health" => StatusCode::OK.into_response(),
         "/inference/v1/generate" if script.old => {
@@ -165,16 +176,17 @@ async fn answer(State(state): State<Arc<Mutex<Script>>>, request: Request) -> Re
                 json!({"error": {"message": message, "type": "PermissionDeniedError", "param": null, "code": 403}});
             (StatusCode::FORBIDDEN, Json(error)).into_response()
         }
-        "/inference/v1/generate" | "/v1/completions" => stream(&mut script),
+        "/inference/v1/generate" | "/v1/completions" => stream(&mut script, &body),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
-/// Server-sent events, cut in odd places.
-fn stream(script: &mut Script) -> Response {
+/// Server-sent events, cut in odd places. There is usage for who asks for it.
+fn stream(script: &mut Script, body: &Value) -> Response {
+    let with_usage = body["stream_options"]["include_usage"] == true;
     let text = |events: VecDeque<Value>| {
         let mut text = String::new();
-        for event in events {
+        for event in events.iter().filter(|event| with_usage || event["usage"].is_null()) {
             let _ = write!(text, "data: {event}\n\n");
         }
         text
