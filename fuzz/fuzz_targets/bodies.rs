@@ -32,7 +32,7 @@ fn served() -> Result<(Runtime, Proxy), Box<dyn std::error::Error>> {
     let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart/policy");
     let prompt = Arc::new(PromptBuilder::load(&policy, None)?);
     let mut file = tempfile::NamedTempFile::new()?;
-    writeln!(file, "{}", r#"{"instance_id": "*", "turns": [{"content": "ok"}]}"#)?;
+    file.write_all(br#"{"instance_id": "*", "turns": [{"content": "ok"}]}"#)?;
     let recording = Recording::load(file.path())?;
     let writer = Arc::clone(&prompt);
     let render = Arc::new(move |_: &_| writer.written("ok").map_err(|error| error.to_string()));

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
-use super::engines::First;
 use super::evaluation::{self, Evaluation};
+use super::first::First;
 use super::generate::generate;
 use super::sampled::{Durable, refuse_failed};
 use super::settings::refuse_other_run;

@@ -1,39 +1,17 @@
 //! The engine that run.toml names, started or connected to, and where new weights go.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use lego_policy::Weights;
 
 use super::PipelineError;
 use super::blocking::blocking;
+use super::first::First;
 use super::remote_engines::{self, Servers};
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
 use crate::prompt::{Message, PromptBuilder, Role, ToolCall};
 use crate::trajectory::PolicyVersion;
-
-/// What is to be served first.
-pub(super) enum First {
-    /// The weights of `policy.model`; servers in other processes serve what they were started with.
-    Model,
-    /// A trainer's weights: nothing is sampled before every engine serves them.
-    Trainer {
-        weights: Weights,
-        version: PolicyVersion,
-        /// Where those go that servers load.
-        folder: PathBuf,
-    },
-}
-
-impl First {
-    pub(super) fn version(&self) -> PolicyVersion {
-        match self {
-            Self::Model => PolicyVersion::default(),
-            Self::Trainer { version, .. } => *version,
-        }
-    }
-}
 
 /// An engine that runs.
 pub(super) struct Started {

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
-use super::engines::{self, First, Serving, Started};
+use super::engines::{self, Serving, Started};
+use super::first::First;
 use super::remote_engines;
 use super::run::tokenizer_dir;
 use crate::config::{EngineKind, ReasoningParser, RunConfig};

@@ -10,6 +10,7 @@ mod engines;
 mod error;
 mod evaluation;
 mod event;
+mod first;
 mod front;
 mod generate;
 mod lineage;

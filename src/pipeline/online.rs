@@ -7,8 +7,8 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
-use super::engines::First;
 use super::evaluation::{Evaluation, evaluate};
+use super::first::First;
 use super::generate::generate;
 use super::lineage::{eval_writer, trainer_writer};
 use super::meter;

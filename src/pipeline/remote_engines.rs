@@ -7,7 +7,7 @@ use lego_policy::Weights;
 
 use super::PipelineError;
 use super::blocking::blocking;
-use super::engines::First;
+use super::first::First;
 use super::run::tokenizer_dir;
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{

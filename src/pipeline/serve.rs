@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
-use super::engines::First;
+use super::first::First;
 use super::front::{Front, load_prompt, serve, tool_format};
 use crate::config::{RunConfig, UnparsedToolCall};
 use crate::proxy::{

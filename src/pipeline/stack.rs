@@ -8,7 +8,8 @@ use lego_policy::Weights;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::engines::{First, Serving};
+use super::engines::Serving;
+use super::first::First;
 use super::front::{Front, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, RunConfig, UnparsedToolCall};

@@ -137,7 +137,7 @@ class Target:
 
     def measure(self, folder, stream, conc, args, prefix):
         script = folder / "load.lua"
-        lua = {"size": args.size, "stream": str(stream).lower(), "requests": args.requests,
+        lua = {"size": args.size, "stream": str(stream).lower(), "requests": args.requests if self.sessions else 10**9,
                "sessions": str(self.sessions).lower(), "prefix": prefix}
         script.write_text(WRK % lua)
         before = cpu_seconds(self.process.pid) if self.process else 0
@@ -210,13 +210,13 @@ def main():
     parser.add_argument("--litellm")
     parser.add_argument("--model", help="folder of a model whose tokenizer is used; the quickstart's where it is not given")
     parser.add_argument("--conc", default="1,32")
-    parser.add_argument("--requests", type=int, default=3000, help="at most, in one measurement")
+    parser.add_argument("--requests", type=int, default=1000, help="of lego's in one measurement")
     parser.add_argument("--seconds", type=int, default=2, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=2048)
     args = parser.parse_args()
     if args.requests > 3500:
-        parser.error("--requests: at most 3500, since no more anonymous sessions may be open at once")
+        parser.error("--requests: at most 3500, since no more than 4096 anonymous sessions may be open at once")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine = folder / "mock_engine"

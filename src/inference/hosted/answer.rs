@@ -6,7 +6,7 @@ use reqwest::Response;
 use serde_json::Value;
 
 use super::HostedError;
-use crate::inference::remote::{ServerEvents, said};
+use crate::inference::remote::{Payload, ServerEvents, said};
 use crate::inference::{EngineError, EngineUsage};
 use crate::prompt::{AnswerEvent, Message, ParsedCall, Role, ToolCall};
 use crate::trajectory::FinishReason;
@@ -54,8 +54,8 @@ impl HostedAnswer {
         let next = async {
             match source {
                 Source::Events(events) => match events.next().await? {
-                    Some(event) => json(&event).map(Some),
-                    None => Ok(None),
+                    Payload::Event(event) => json(&event).map(Some),
+                    Payload::Done => Ok(None),
                 },
                 Source::Whole(response) => match response.chunk().await {
                     Ok(chunk) => {

@@ -223,6 +223,13 @@ fn retry_after(response: &Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
+/// What a `data:` line holds.
+pub(in crate::inference) enum Payload {
+    Event(Bytes),
+    /// `[DONE]`.
+    Done,
+}
+
 /// The `data:` lines of a response, one after another.
 pub(in crate::inference) struct ServerEvents {
     response: Response,
@@ -241,7 +248,7 @@ impl ServerEvents {
     }
 
     /// What `next` would give without waiting.
-    pub(in crate::inference) fn ready(&mut self) -> Option<Option<Bytes>> {
+    pub(in crate::inference) fn ready(&mut self) -> Option<Payload> {
         while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
             let line = self.buffer.split_to(self.searched + length + 1).freeze();
             self.searched = 0;
@@ -249,14 +256,18 @@ impl ServerEvents {
                 continue;
             };
             let data = data.trim_ascii();
-            return Some((data != b"[DONE]").then(|| line.slice_ref(data)));
+            return Some(if data == b"[DONE]" {
+                Payload::Done
+            } else {
+                Payload::Event(line.slice_ref(data))
+            });
         }
         self.searched = self.buffer.len();
         None
     }
 
-    /// The next payload; `None` at `[DONE]` or the end of the stream. Cancelling loses nothing.
-    pub(in crate::inference) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    /// The next payload; also at the end of the stream it is done. Cancelling loses nothing.
+    pub(in crate::inference) async fn next(&mut self) -> Result<Payload, String> {
         loop {
             if let Some(payload) = self.ready() {
                 return Ok(payload);
@@ -266,7 +277,7 @@ impl ServerEvents {
             }
             match self.response.chunk().await {
                 Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
-                Ok(None) => return Ok(None),
+                Ok(None) => return Ok(Payload::Done),
                 Err(error) => return Err(format!("the stream broke: {error}")),
             }
         }

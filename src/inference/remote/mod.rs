@@ -17,7 +17,7 @@ use super::prometheus::Metrics;
 use super::{EngineError, EngineLoad};
 use crate::trajectory::{Experts, PolicyVersion};
 
-pub(super) use http::{Refusal, Remote, SHORT, ServerEvents, WithIds};
+pub(super) use http::{Payload, Refusal, Remote, SHORT, ServerEvents, WithIds};
 pub(super) use routing::Asked;
 pub(super) use server::{Server, check_label};
 use state::{Shared, State};

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use reqwest::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use super::{Asked, Remote, SHORT, ServerEvents, Shared, State, routing};
+use super::{Asked, Payload, Remote, SHORT, ServerEvents, Shared, State, routing};
 use crate::inference::{EngineUsage, EventSource, Finish, GenerationEvent, TokenDelta};
 use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
@@ -194,10 +193,10 @@ impl Reading {
     }
 
     /// Takes in an event and those that came with it; true at the end of the stream.
-    fn hold(&mut self, first: Option<Bytes>) -> Result<bool, Fault> {
+    fn hold(&mut self, first: Payload) -> Result<bool, Fault> {
         let mut next = Some(first);
         while let Some(event) = next {
-            let Some(event) = event else { return Ok(true) };
+            let Payload::Event(event) = event else { return Ok(true) };
             let news = self.wire.news(&event)?;
             self.take(news);
             next = self.server.ready();

@@ -155,7 +155,7 @@ async fn every_body_is_answered() {
             .bearer_auth(&ticket.token)
             .timeout(Duration::from_secs(10));
         let packed = number / ROUTES.len() % 40;
-        if packed % 10 == 0 {
+        if packed.is_multiple_of(10) {
             request = request.header("content-encoding", ["zstd", "gzip", "deflate", "br"][packed / 10]);
         }
         let response = request.body(body.clone()).send().await.unwrap();

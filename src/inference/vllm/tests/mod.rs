@@ -2,6 +2,7 @@
 
 mod completions;
 mod peer;
+mod publication;
 mod recorded;
 mod routing;
 
@@ -194,36 +195,6 @@ async fn tokens_sampled_after_a_publication_carry_the_new_version() {
 }
 
 #[tokio::test]
-async fn a_failed_publication_resumes_and_keeps_the_version() {
-    let peer = Peer::start().await;
-    let engine = connect(&peer).await;
-    peer.fail("/collective_rpc");
-    let error = engine
-        .publish(version(7), Path::new("/weights"))
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("/weights") && error.contains("it failed"), "{error}");
-    assert_eq!(engine.version(), version(0));
-    assert_eq!(peer.paths_of_control().last().unwrap(), "/resume");
-    // Whoever paused resumes.
-    engine.pause(PauseMode::Abort).await.unwrap();
-    engine.publish(version(8), Path::new("/weights")).await.unwrap_err();
-    assert_ne!(peer.paths_of_control().last().unwrap(), "/resume");
-}
-
-#[tokio::test]
-async fn weights_beside_an_older_cache_are_not_published() {
-    let peer = Peer::start().await;
-    let engine = connect(&peer).await;
-    peer.keep_cache();
-    let error = engine.publish(version(7), Path::new("/weights")).await.unwrap_err();
-    assert!(error.to_string().contains("keeps what older weights have cached"), "{error}");
-    assert_eq!(engine.version(), version(0));
-    assert_eq!(peer.paths_of_control().last().unwrap(), "/resume");
-}
-
-#[tokio::test]
 async fn aborting_uses_the_servers_own_id_and_a_dropped_reader_aborts() {
     let peer = Peer::start().await;
     let _gate = peer.script_with_gate(&[chunk(&[1], -0.5)], &[]);
@@ -298,25 +269,6 @@ async fn a_server_that_forgot_what_was_published_says_so() {
     assert!(error.contains("`default` were not published from here"), "{error}");
     peer.fail("/health");
     assert!(matches!(engine.served().await, Err(EngineError::Unavailable { .. })));
-}
-
-#[tokio::test]
-async fn a_server_that_could_not_go_on_is_paused_and_resumed_again() {
-    for failing in ["/resume", "/pause?mode=keep&clear_cache=false"] {
-        let peer = Peer::start().await;
-        let engine = connect(&peer).await;
-        peer.fail(failing);
-        engine.publish(version(1), Path::new("/weights")).await.unwrap_err();
-        assert_eq!(peer.paths_of_control().last().unwrap(), "/resume", "{failing}");
-        peer.fail("nothing");
-        engine.publish(version(1), Path::new("/weights")).await.unwrap();
-        let pauses = peer
-            .paths_of_control()
-            .iter()
-            .filter(|path| path.starts_with("/pause"))
-            .count();
-        assert_eq!((pauses, peer.sent("/resume").len()), (2, 2), "{failing}");
-    }
 }
 
 #[tokio::test]
