@@ -5,8 +5,8 @@
 
 Serves the quickstart's policy on 127.0.0.1 with the command of examples/vllm/run.toml, on whatever device that vLLM is
 made for; prints the figures and exits with 1 where one is not as it must be. Needs Python 3.9 with pyarrow. Run by
-hand: the packages are too big for CI. On a processor, where a first start takes minutes and the whole a quarter of an
-hour on two cores:
+hand: the packages are too big for CI. On a processor, where a first start takes minutes and the whole five to ten of
+them on two cores:
 
     uv venv --python 3.11 VENV
     echo torch==2.13.0 >override.txt

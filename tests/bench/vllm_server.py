@@ -134,6 +134,8 @@ def copy_of_policy(folder, factor=1.0):
             data = len(head).to_bytes(8, "little") + head
             data += array.array("f", (factor * value for value in values)).tobytes()
         (folder / path.name).write_bytes(data)
+    # As many models bring one: nothing of it may change how is sampled.
+    (folder / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.5, "top_k": 5, "min_p": 0.1}))
     return folder
 
 

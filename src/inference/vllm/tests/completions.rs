@@ -38,6 +38,11 @@ async fn ids_and_log_probs_come_from_completions_where_there_is_no_token_route()
         (&sent[0]["return_token_ids"], &sent[0]["model"], &sent[0]["max_tokens"]),
         (&json!(true), &json!("smol"), &json!(6))
     );
+    // The model's own settings are not what trains.
+    assert_eq!(
+        (&sent[0]["repetition_penalty"], &sent[0]["min_p"]),
+        (&json!(1.0), &json!(0.0))
+    );
     assert_eq!(peer.sent("/inference/v1/generate").len(), 1, "it is asked for once");
     engine.abort("r2").await;
     assert_eq!(
