@@ -129,3 +129,8 @@ impl AnswerParser {
         }
     }
 }
+
+/// A name for a call that nobody has named.
+pub fn new_call_id() -> String {
+    format!("call_{}", uuid::Uuid::new_v4().simple())
+}

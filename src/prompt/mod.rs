@@ -24,7 +24,7 @@ mod thinking;
 mod tokenizer;
 mod tool_parser;
 
-pub use answer::{AnswerEvent, AnswerParser};
+pub use answer::{AnswerEvent, AnswerParser, new_call_id};
 pub use builder::{Continuation, PromptBuilder};
 pub use decode::DecodeStream;
 pub use error::PromptError;

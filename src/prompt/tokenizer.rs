@@ -16,6 +16,8 @@ pub struct Tokenizer {
     bytes: Option<ByteTable>,
     cache: EncodeCache,
     stops: Vec<StopToken>,
+    /// Ids that the policy may have, which can be more than the tokenizer names.
+    id_limit: usize,
     sha256: String,
 }
 
@@ -41,11 +43,21 @@ impl Tokenizer {
         let stops = stop_tokens(dir, &inner)?;
         let bytes = ByteTable::of(&inner);
         let cache = EncodeCache::of(&inner);
+        let config = read_json(&dir.join("config.json"))?.unwrap_or(Value::Null);
+        let padded = config["vocab_size"].as_u64().unwrap_or(0) as usize;
+        let id_limit = padded.max(
+            inner
+                .get_vocab(true)
+                .into_values()
+                .max()
+                .map_or(0, |id| id as usize + 1),
+        );
         Ok(Self {
             inner,
             bytes,
             cache,
             stops,
+            id_limit,
             sha256: hex_digest(&data),
         })
     }
@@ -53,6 +65,25 @@ impl Tokenizer {
     /// Ids of a text in which special tokens stand for themselves; nothing is added.
     pub fn encode(&self, text: &str) -> Result<Vec<TokenId>, PromptError> {
         self.cache.encode(&self.inner, text)
+    }
+
+    /// Tokens that a long text has, in pieces and only until there are more than `limit`: a little more or less than in one
+    /// piece, in memory that the text's length does not matter to.
+    pub fn count_up_to(&self, text: &str, limit: usize) -> Result<usize, PromptError> {
+        const PIECE: usize = 64 << 10;
+        let (mut count, mut rest) = (0, text);
+        while !rest.is_empty() && count <= limit {
+            let mut end = rest.len().min(PIECE);
+            while !rest.is_char_boundary(end) {
+                end += 1;
+            }
+            count += self.inner.encode_fast(&rest[..end], false).map_or_else(
+                |error| Err(PromptError::Encode(error.to_string())),
+                |encoding| Ok(encoding.len()),
+            )?;
+            rest = &rest[end..];
+        }
+        Ok(count)
     }
 
     /// The text of ids, special tokens included. Incomplete UTF-8 becomes U+FFFD.
@@ -97,6 +128,11 @@ impl Tokenizer {
     /// Number of ids, added tokens included.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
+    }
+
+    /// One more than the highest id that the policy may sample.
+    pub fn id_limit(&self) -> usize {
+        self.id_limit
     }
 
     /// The highest id, with its text; none of an empty vocabulary.

@@ -20,6 +20,7 @@ mod hosted;
 mod messages;
 mod metrics;
 mod options;
+mod plausible;
 mod prepare;
 mod recording;
 mod recover;

@@ -104,6 +104,15 @@ pub(super) fn prepare(
     let tools = request.tools.as_deref();
     let mut found = find(session, &request)?;
     let new = &request.messages[found.place.recorded..];
+    let said = new.iter().map(|message| message.content.as_str());
+    let raw_text = request.raw.iter().filter_map(|raw| match raw {
+        RawPrompt::Text(text) => Some(text.as_str()),
+        RawPrompt::Ids(_) => None,
+    });
+    if let Some(tokens) = too_many(policy, said.chain(raw_text), proxy.window)? {
+        session.counts.context_overflow.store(true, Ordering::Relaxed);
+        return Err(ApiError::context_length(proxy.window, tokens));
+    }
     let continued = found
         .recorded
         .take()
@@ -176,6 +185,31 @@ pub(super) fn prepare(
         routing_from: policy.routing.then(|| base_len.saturating_sub(1) as u32),
         raw,
     })
+}
+
+/// Bytes of a token on average above which a prompt is long for its window.
+const LONG: usize = 4;
+
+/// For what cannot fit: at least how many tokens it has. An agent may send megabytes, which to tokenise in one piece takes
+/// a hundred times their memory; what may fit is not looked at twice.
+fn too_many<'a>(
+    policy: &PolicySource,
+    texts: impl Iterator<Item = &'a str> + Clone,
+    window: usize,
+) -> Result<Option<usize>, ApiError> {
+    let bytes: usize = texts.clone().map(str::len).sum();
+    if bytes <= window.saturating_mul(LONG).max(64 << 10) {
+        return Ok(None);
+    }
+    let mut tokens = 0;
+    for text in texts {
+        let counted = policy.prompt.tokenizer().count_up_to(text, window - tokens);
+        tokens += counted.map_err(|error| refused(&error))?;
+        if tokens > window {
+            return Ok(Some(tokens));
+        }
+    }
+    Ok(None)
 }
 
 /// What is said before the first answer and behind the last one.

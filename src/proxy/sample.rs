@@ -12,17 +12,21 @@ use super::PolicySource;
 use super::error::ApiError;
 use super::flight::Flight;
 use super::generate::{reason_of_stop, stopped};
+use super::plausible;
 use super::prepare::{Prepared, part_seed};
 use super::session::Session;
 use super::stop_text::StopText;
 use crate::inference::{
     Engine, EngineError, EngineUsage, Finish, GenerateRequest, Generation, GenerationEvent, TokenDelta,
 };
-use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer};
+use crate::prompt::{AnswerParser, DecodeStream, Message, Tokenizer, new_call_id};
 use crate::trajectory::{FinishReason, RoutedRows, TokenId, VersionSpan};
 
 /// Generations lost in a row, without a token between them, before an answer is given up.
 const MAX_LOSSES: u32 = 3;
+
+/// Generations lost in one answer at all: an engine that fails after each token is not asked for ever.
+const MAX_CONTINUED: u32 = 32;
 
 /// Longest wait for the engine to confirm an abort.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -71,8 +75,9 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
         tokenizer: policy.prompt.tokenizer(),
         decoder: policy.prompt.tokenizer().decode_stream(),
         stops: StopText::new(prepared.stops.clone()),
-        parser: AnswerParser::new(format, prepared.thinking, call_id).with_schemas(prepared.schemas.clone()),
+        parser: AnswerParser::new(format, prepared.thinking, new_call_id).with_schemas(prepared.schemas.clone()),
         beyond: 0,
+        most: prepared.sampling.max_tokens,
         ids: Vec::new(),
         logprobs: None,
         versions: Vec::new(),
@@ -80,7 +85,7 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
         usage: EngineUsage::default(),
         admitted: None,
     };
-    let mut losses = 0;
+    let (mut losses, mut continued) = (0, 0);
     let (finish, error) = loop {
         let before = sampling.ids.len();
         match sampling.attempt(session, prepared, losses).await {
@@ -90,7 +95,8 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
             Attempt::Lost(error) => {
                 losses = if sampling.ids.len() > before { 1 } else { losses + 1 };
                 // With nothing sampled the client is told at once; its retry, or the balancer, goes elsewhere.
-                if sampling.ids.is_empty() || losses > MAX_LOSSES {
+                continued += 1;
+                if sampling.ids.is_empty() || losses > MAX_LOSSES || continued > MAX_CONTINUED {
                     break (FinishReason::Error, Some(error.into()));
                 }
                 session.metrics.continued.fetch_add(1, Ordering::Relaxed);
@@ -113,6 +119,8 @@ struct Progress<'a> {
     stops: StopText,
     parser: AnswerParser,
     beyond: u32,
+    /// Tokens that may come.
+    most: u32,
     ids: Vec<TokenId>,
     logprobs: Option<Vec<f32>>,
     versions: Vec<VersionSpan>,
@@ -267,16 +275,13 @@ impl Progress<'_> {
 
     /// Takes sampled tokens in and shows what they mean. True: a stop text has come.
     fn take(&mut self, delta: TokenDelta) -> Result<bool, EngineError> {
+        let left = (self.most as usize).saturating_sub(self.ids.len());
+        plausible::check(&delta, self.tokenizer, self.ids.last().copied(), left)?;
         let TokenDelta {
             mut ids,
             mut logprobs,
             version,
         } = delta;
-        if logprobs.as_ref().is_some_and(|new| new.len() != ids.len()) {
-            let found = logprobs.map_or(0, |new| new.len());
-            let message = format!("{found} log-probs for {} tokens", ids.len());
-            return Err(EngineError::Rejected(message));
-        }
         let mut events = Vec::new();
         let mut text = String::new();
         let mut stopped = None;
@@ -379,10 +384,6 @@ impl Progress<'_> {
             error,
         }
     }
-}
-
-fn call_id() -> String {
-    format!("call_{}", uuid::Uuid::new_v4().simple())
 }
 
 fn lost(reason: &str) -> EngineError {

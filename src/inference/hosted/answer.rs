@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::HostedError;
 use crate::inference::remote::{Payload, ServerEvents, said};
 use crate::inference::{EngineError, EngineUsage};
-use crate::prompt::{AnswerEvent, Message, ParsedCall, Role, ToolCall};
+use crate::prompt::{AnswerEvent, Message, ParsedCall, Role, ToolCall, new_call_id};
 use crate::trajectory::FinishReason;
 
 /// Bytes of an answer that is not streamed, at most.
@@ -201,10 +201,7 @@ impl Read {
     fn end_calls(&mut self) -> Vec<AnswerEvent> {
         let message = &mut self.message;
         let ended = self.open.drain(..).map(|(_, mut call)| {
-            let id = call
-                .id
-                .get_or_insert_with(|| format!("call_{}", uuid::Uuid::new_v4().simple()))
-                .clone();
+            let id = call.id.get_or_insert_with(new_call_id).clone();
             if call.arguments.trim().is_empty() {
                 "{}".clone_into(&mut call.arguments);
             }

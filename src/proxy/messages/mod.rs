@@ -42,14 +42,29 @@ pub(super) async fn count_tokens(session: &Arc<Session>, body: &[u8]) -> Respons
     }
 }
 
+/// Bytes of messages that are rendered and tokenised in one piece; longer ones are counted piece by piece.
+const COUNTED_EXACTLY: usize = 4 << 20;
+
 async fn count(session: &Arc<Session>, request: ModelRequest) -> Result<usize, ApiError> {
     let Some(policy) = session.proxy.policy() else {
         return Ok(estimate(&request));
     };
     let prompt = Arc::clone(&policy.prompt);
-    let task = tokio::task::spawn_blocking(move || prompt.first(&request.messages, request.tools.as_deref()));
+    let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+    let task = tokio::task::spawn_blocking(move || {
+        if bytes <= COUNTED_EXACTLY {
+            return prompt
+                .first(&request.messages, request.tools.as_deref())
+                .map(|ids| ids.len());
+        }
+        let counts = request
+            .messages
+            .iter()
+            .map(|message| prompt.tokenizer().count_up_to(&message.content, usize::MAX));
+        counts.sum()
+    });
     match task.await {
-        Ok(Ok(ids)) => Ok(ids.len()),
+        Ok(Ok(tokens)) => Ok(tokens),
         Ok(Err(error)) => Err(ApiError::field("messages", &error.to_string())),
         Err(error) => Err(ApiError::internal(format!("the prompt could not be built: {error}"))),
     }

@@ -277,3 +277,35 @@ async fn the_runs_sampling_settings_win_and_are_counted() {
     harness.chat(&harness.open(), &body).await;
     assert!((harness.engine.requests.lock().unwrap()[0].sampling.temperature - 0.5).abs() < f32::EPSILON);
 }
+
+/// An agent may send megabytes: they are counted only until it is sure that they do not fit.
+#[tokio::test]
+async fn what_is_far_too_long_is_not_tokenised_whole() {
+    let harness = Harness::new(&[]).await;
+    let ticket = harness.open();
+    let mut body = request(&opening());
+    body["messages"][1]["content"] = "a line of a log, 2026-01-01 00:00:00\n".repeat(200_000).into();
+    let (status, answer) = harness.send(&ticket, &body).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (400, &json!("context_length_exceeded"))
+    );
+    let message = answer["error"]["message"].as_str().unwrap();
+    let counted: usize = message
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .max()
+        .unwrap();
+    assert!((32_769..32_769 + (64 << 10)).contains(&counted), "{message}");
+    let url = format!("{}/v1/messages/count_tokens", ticket.url);
+    let counted = harness
+        .client
+        .post(url)
+        .bearer_auth(&ticket.token)
+        .json(&body)
+        .send()
+        .await
+        .unwrap();
+    let counted: Value = counted.json().await.unwrap();
+    assert!(counted["input_tokens"].as_u64().unwrap() > 1_000_000, "{counted}");
+}
