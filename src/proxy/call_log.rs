@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ProxyError;
+use crate::config::{BuilderName, CaptureScope};
 use crate::inference::EngineUsage;
 use crate::prompt::Message;
 use crate::trajectory::{ConversationId, FinishReason, RoutedRows, SamplingParams, TokenId, VersionSpan};
@@ -36,9 +37,19 @@ pub(super) enum Line {
         task_id: String,
         episode_index: u32,
         at: Timestamp,
+        /// How its calls were made rows; logs of earlier versions do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        capture: Option<RowsOf>,
     },
     Begin(Begin),
     End(Box<End>),
+}
+
+/// How calls become rows, as run.toml says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RowsOf {
+    pub(super) train: CaptureScope,
+    pub(super) builder: BuilderName,
 }
 
 /// A call begins.

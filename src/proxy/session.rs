@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::call_log::{CallLog, Line, SCHEMA};
+use super::call_log::{CallLog, Line, RowsOf, SCHEMA};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd, Viewer};
 use super::metrics::Metrics;
@@ -109,6 +109,10 @@ impl Session {
                 task_id: options.task_id.clone(),
                 episode_index: options.episode_index,
                 at: jiff::Timestamp::now(),
+                capture: Some(RowsOf {
+                    train: proxy.capture,
+                    builder: proxy.builder,
+                }),
             })?;
         }
         Ok(Arc::new(Self {

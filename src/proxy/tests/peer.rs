@@ -104,8 +104,10 @@ fn generate(server: Arc<Server>, body: &Value) -> Response {
     );
     let to = script.answer.len().min(done + most as usize);
     let counted = to - done + usize::from(server.fault == Fault::Miscounts);
-    let mut end = vec![json!({"choices": [{"token_ids": [], "logprobs": null, "finish_reason": "stop",
-        "weight_versions": [{"version": "default", "start": 0, "end": to - done}]}]})];
+    let mut end = vec![
+        json!({"choices": [{"token_ids": [], "logprobs": null, "finish_reason": "stop",
+        "weight_versions": [{"version": "default", "start": 0, "end": to - done}]}]}),
+    ];
     if body["stream_options"]["include_usage"] == true {
         end.push(json!({"choices": [], "usage": {"prompt_tokens": prompt.len(), "completion_tokens": counted}}));
     }
