@@ -45,19 +45,25 @@ fn until_stopped<T, F: Future<Output = Result<T, PipelineError>>>(
         let stop =
             Stop::on_signals().map_err(|error| Failure::unavailable("cannot listen to signals").source(error))?;
         let (finish, now, told) = (stop.finish.clone(), stop.now.clone(), printer.clone());
-        tokio::spawn(async move {
-            finish.cancelled().await;
+        let asked = finish.clone();
+        let telling = tokio::spawn(async move {
+            asked.cancelled().await;
             told.note(format_args!(
                 "stopping: waits for {waits_for}; a second signal stops at once"
             ));
         });
-        Ok::<_, Failure>(tokio::select! {
+        let ended = tokio::select! {
             result = work(stop) => match result {
                 Err(PipelineError::Stopped) => None,
                 result => Some(result),
             },
             () = now.cancelled() => None,
-        })
+        };
+        if finish.is_cancelled() {
+            // Nothing is said behind how it ended, and nothing is left out.
+            let _ = telling.await;
+        }
+        Ok::<_, Failure>(ended)
     });
     if matches!(ended, Ok(None)) {
         sandboxes_end()?;

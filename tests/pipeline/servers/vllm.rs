@@ -48,10 +48,7 @@ pub(super) async fn answer(server: &Arc<Server>, path: &str, body: &Value) -> Op
             (StatusCode::FORBIDDEN, error).into_response()
         }
         "/inference/v1/generate" => {
-            assert_eq!(
-                body["stream_options"]["include_usage"], true,
-                "a stream has no usage unless it is asked for"
-            );
+            assert_eq!(body["stream_options"]["include_usage"], true, "a stream has no usage unless it is asked for");
             let names = ["temperature", "top_p", "top_k", "max_tokens", "stop_token_ids", "seed"];
             let knobs = names.map(|name| &body["sampling_params"][name]);
             generate(server, &body["request_id"], &body["token_ids"], knobs, write).await

@@ -218,10 +218,7 @@ async fn weights_beside_an_older_cache_are_not_published() {
     let engine = connect(&peer).await;
     peer.keep_cache();
     let error = engine.publish(version(7), Path::new("/weights")).await.unwrap_err();
-    assert!(
-        error.to_string().contains("keeps what older weights have cached"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("keeps what older weights have cached"), "{error}");
     assert_eq!(engine.version(), version(0));
     assert_eq!(peer.paths_of_control().last().unwrap(), "/resume");
 }
