@@ -91,11 +91,12 @@ pub async fn serve_proxy(
         }),
         ..front.options
     });
-    let session = match job.open_session {
-        true => proxy
+    let session = if job.open_session {
+        proxy
             .open_by_hand()
-            .map_err(|error| PipelineError::Config(error.to_string()))?,
-        false => None,
+            .map_err(|error| PipelineError::Config(error.to_string()))?
+    } else {
+        None
     };
     let ended = CancellationToken::new();
     let mut server = serve(&proxy, front.listener, &ended);

@@ -79,6 +79,65 @@ fn a_finish_is_repeated_until_it_is_durable_and_the_folder_adds_up() {
     );
 }
 
+/// Lets a process write no file beyond so many bytes, as on a full disk.
+fn fill_disk(server: &Server, bytes: &str) {
+    let mut command = Command::new("prlimit");
+    command.args([
+        "--pid",
+        &server.pid().to_string(),
+        &format!("--fsize={bytes}:unlimited"),
+    ]);
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn a_log_is_whole_again_after_a_full_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let shards = folder.path().join("shards");
+    // What would otherwise end a process that writes too much.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    let served = serve(folder.path(), &ADMIN);
+    command.arg(served.get_program()).args(served.get_args());
+    command.current_dir(folder.path()).env_remove("LEGO_ADMIN_TOKEN");
+    let server = Server::start(&mut command);
+    let log = |name: &str| std::fs::read_to_string(shards.join(format!("calls/{name}.jsonl"))).unwrap();
+    let other = |session: &str, text: &str| {
+        let mut body = question(20);
+        body["messages"][0]["content"] = text.into();
+        let path = format!("/sess/{session}/v1/chat/completions");
+        Http::to(&server.url).post(&path, &body).status
+    };
+    // The beginning of a call still fits, its end does not.
+    assert_eq!(ask(&server, "mine"), 200);
+    let first = log("mine");
+    let begin = first.lines().nth(1).unwrap().len();
+    fill_disk(&server, &(first.len() + begin + 60).to_string());
+    assert_eq!(other("mine", "Mend the prograM."), 500);
+    let (status, refused) = finish(&server, "mine");
+    assert!(status == 500 && refused.contains("finish it again"), "{refused}");
+    assert!(!log("mine").ends_with('\n'));
+    fill_disk(&server, "unlimited");
+    assert_eq!(finish(&server, "mine").0, 200);
+    // Not even the beginning fits: the call is not made.
+    assert_eq!(ask(&server, "yours"), 200);
+    let first = log("yours");
+    fill_disk(&server, &first.len().to_string());
+    assert_eq!(other("yours", "Mend it."), 500);
+    assert_eq!(log("yours"), first);
+    fill_disk(&server, "unlimited");
+    assert_eq!(other("yours", "Mend it."), 200);
+    assert_eq!(finish(&server, "yours").0, 200);
+    server.kill();
+    for name in ["mine", "yours"] {
+        let ends = log(name).matches("\"kind\":\"end\"").count();
+        assert_eq!(ends, 2, "{name}");
+    }
+    let (code, _, said) = diagnose(&shards);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("2 episodes") && !said.contains("cut off"), "{said}");
+}
+
 #[test]
 fn rows_that_were_made_of_every_conversation_are_checked_as_such() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,6 +44,10 @@ impl Server {
         Self { child, url, stderr }
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Gives it no time for anything.
     pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
