@@ -184,9 +184,9 @@ fn a_session_without_an_answer_trains_nothing() {
 /// A hosted API that has one model, and refuses every call of it.
 fn refuse(stream: &mut TcpStream) {
     use std::io::Write as _;
-    let mut head = [0; 64 << 10];
-    let read = stream.read(&mut head).unwrap();
-    let (status, body) = if head[..read].starts_with(b"GET") {
+    let mut head = [0; 3];
+    stream.read_exact(&mut head).unwrap();
+    let (status, body) = if head == *b"GET" {
         ("200 OK", r#"{"data": [{"id": "big-1"}]}"#)
     } else {
         ("400 Bad Request", r#"{"error": {"message": "no"}}"#)
@@ -197,6 +197,9 @@ fn refuse(stream: &mut TcpStream) {
         body.len()
     )
     .unwrap();
+    // What it still says is read, so that its end does not take the answer with it.
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
 }
 
 #[test]
