@@ -115,7 +115,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on; port 0 picks a free one (`proxy.listen`)')
             [CompletionResult]::new('--capture', '--capture', [CompletionResultType]::ParameterName, 'Write finished sessions as shards into this folder, and the log of every session below its `calls`')
             [CompletionResult]::new('--tokenizer', '--tokenizer', [CompletionResultType]::ParameterName, 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)')
-            [CompletionResult]::new('--admin-token', '--admin-token', [CompletionResultType]::ParameterName, 'Opens the admin routes; a random one where it is not set')
+            [CompletionResult]::new('--admin-token', '--admin-token', [CompletionResultType]::ParameterName, 'Opens the admin routes; a random one where it is not set or empty')
             [CompletionResult]::new('--replay', '--replay', [CompletionResultType]::ParameterName, 'Run a recorded session through today''s parsers and capture, print what changes, and stop')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')

@@ -18,7 +18,8 @@ Examples:
 ///
 /// `shards` reads every row, checks what must hold of it, and accounts for every token that was sampled: trained,
 /// masked, dropped, of a side conversation, aborted or a duplicate. Where the accounts differ from what the engine
-/// counted, or the call logs from the rows, it exits with 1. The other subjects are not built yet.
+/// counted, or the call logs from the rows, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
+/// its `calls`; sessions that were never finished are named. The other subjects are not built yet.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct DiagnoseArgs {
@@ -64,7 +65,7 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
 
 fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
     let report = look_at_shards(dir).map_err(|error| Failure::usage(error.to_string()))?;
-    if report.files == 0 && report.faults.is_empty() {
+    if report.files == 0 && report.faults.is_empty() && report.accounts.is_none() {
         return Err(Failure::nothing_selected(format!("{} holds no shard", dir.display())));
     }
     for fault in &report.faults {
@@ -105,5 +106,13 @@ fn summary(report: &ShardsReport) -> String {
         0 => String::new(),
         calls => format!(" · {calls} calls were cut off, what they sampled is not known"),
     };
-    format!("{files} files · {rows} rows · {episodes} episodes · {trained} tokens train · {accounted}{cut}")
+    let open = match report.accounts.as_ref().map(|accounts| &accounts.unfinished_sessions) {
+        Some(names) if !names.is_empty() => format!(
+            " · {} sessions were never finished and are in no row: {}",
+            names.len(),
+            names.join(", ")
+        ),
+        _ => String::new(),
+    };
+    format!("{files} files · {rows} rows · {episodes} episodes · {trained} tokens train · {accounted}{cut}{open}")
 }

@@ -20,6 +20,9 @@ Examples:
 ///
 /// Each task is tried `group_size` times, each time in a fresh sandbox. Failures of the environment are recorded and
 /// left out of the reward. Continues what is in the output folder.
+///
+/// Ctrl-C (or SIGTERM) lets the trials that run end and writes them; a second one stops at once. The same command then
+/// goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]

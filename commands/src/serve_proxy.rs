@@ -15,13 +15,13 @@ Examples:
   lego serve-proxy run.toml --capture shards --anonymous
   eval \"$(lego serve-proxy run.toml --capture shards --print-env)\"
   lego serve-proxy --upstream http://localhost:8080 --capture shards --anonymous
-  lego serve-proxy run.toml --replay shards/calls/session.jsonl";
+  lego serve-proxy run.toml --replay shards/calls/my-task.jsonl";
 
 /// Serve an OpenAI and Anthropic API in front of the policy and record exact tokens
 ///
 /// The first line on stdout is the address. Sessions are opened, listed and finished with the admin token: GET and POST
-/// /sess, GET /sess/NAME/trajectory, POST /sess/NAME/finish {"reward": 1.0}. `lego train` and `lego rollout` start
-/// their own proxy.
+/// /sess, GET /sess/NAME/trajectory, POST /sess/NAME/finish {"reward": 1.0}. A finish that failed can be repeated. The
+/// names of `--capture`'s call logs are taken for good. `lego train` and `lego rollout` start their own proxy.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeProxyArgs {
@@ -42,7 +42,7 @@ pub(crate) struct ServeProxyArgs {
     /// Give clients that bring no session one of their own, named as their URL names it
     #[arg(long)]
     pub(crate) anonymous: bool,
-    /// Opens the admin routes; a random one where it is not set
+    /// Opens the admin routes; a random one where it is not set or empty
     #[arg(long, value_name = "TOKEN", env = "LEGO_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) admin_token: Option<String>,
     /// Print the variables that point a client at it, and stay in the background

@@ -20,6 +20,9 @@ Examples:
 ///
 /// Continues the run directory where it stands. With `--shards` it trains from files alone. A step is one row on a
 /// terminal and one JSON object in a pipe; the last line on stderr is the run directory.
+///
+/// Ctrl-C (or SIGTERM) lets the trials, or the update, that run end; a second one stops at once. The same command then
+/// goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct TrainArgs {

@@ -23,6 +23,8 @@ pub struct Accounts {
     pub sessions: u64,
     /// Calls that began and were never ended in the log.
     pub unfinished_calls: u64,
+    /// Sessions of a proxy run by hand that were never finished, by name.
+    pub unfinished_sessions: Vec<String>,
 }
 
 /// An episode of the shards, as far as its accounts go.
@@ -32,19 +34,19 @@ pub(super) struct Rows {
 }
 
 impl Accounts {
-    /// Adds a trial's sessions, and says where its log and its rows differ.
+    /// Adds a log's sessions, and says where it and its rows differ; `otherwise` is how its calls were made rows, where
+    /// it does not say.
     pub(super) fn add(
         &mut self,
         log: &Path,
         rows: Option<&Rows>,
-        scope: CaptureScope,
-        builder: BuilderName,
+        otherwise: (CaptureScope, BuilderName),
     ) -> Result<Option<String>, ProxyError> {
         let sessions = recover_all(log)?;
         let last = sessions.len().saturating_sub(1);
         let mut difference = None;
         for (index, session) in sessions.iter().enumerate() {
-            let mut ledger = session.capture(scope, builder).ledger;
+            let mut ledger = session.as_captured(otherwise).ledger;
             let sampled = u64::from(session.usage.completion);
             let mut differ = |what: String| {
                 difference.get_or_insert(format!("{}: {what}", log.display()));
@@ -104,22 +106,14 @@ impl Accounts {
 /// Call logs of the trials below a run's folder of trials, in order, of the steps that are `wanted` by their folder's name.
 pub(super) fn call_logs(trials: &Path, wanted: impl Fn(&str) -> bool) -> std::io::Result<Vec<PathBuf>> {
     let mut logs = Vec::new();
-    let folders = |path: &Path| -> std::io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for entry in fs_err::read_dir(path)? {
-            found.push(entry?.path());
-        }
-        found.sort();
-        Ok(found)
-    };
     if !trials.is_dir() {
         return Ok(logs);
     }
-    for step in folders(trials)?.into_iter().filter(|path| path.is_dir()) {
+    for step in sorted(trials)?.into_iter().filter(|path| path.is_dir()) {
         if !wanted(&step.to_string_lossy()) {
             continue;
         }
-        let trials = folders(&step)?;
+        let trials = sorted(&step)?;
         logs.extend(
             trials
                 .into_iter()
@@ -128,6 +122,26 @@ pub(super) fn call_logs(trials: &Path, wanted: impl Fn(&str) -> bool) -> std::io
         );
     }
     Ok(logs)
+}
+
+/// Call logs that a proxy run by hand leaves in its folder of them, in order.
+pub(super) fn captured_logs(calls: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !calls.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut logs = sorted(calls)?;
+    logs.retain(|log| log.extension().is_some_and(|extension| extension == "jsonl") && log.is_file());
+    Ok(logs)
+}
+
+/// What a folder holds.
+fn sorted(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = fs_err::read_dir(folder)?;
+    let mut found = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    found.sort();
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::accounts::{Accounts, Rows, call_logs};
+use super::accounts::{Accounts, Rows, call_logs, captured_logs};
 use crate::config::{BuilderName, CaptureScope};
 use crate::run_dir::RunDir;
 use crate::shard::{Row, ShardError, ShardReader, group_episodes};
-use crate::trajectory::Segment;
+use crate::trajectory::{Episode, Segment};
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub struct ShardsReport {
     pub faults: Vec<String>,
 }
 
-/// Reads all shards of a folder (a run directory's are below `rollouts`), and the call logs of the run beside them.
+/// Reads all shards of a folder (a run directory's are below `rollouts`), and the call logs beside them: of the run,
+/// or of the proxy that was run by hand (`calls`).
 ///
 /// # Errors
 /// Where there is nothing to read; what is wrong with what is there is in the report.
@@ -59,22 +60,80 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
         if episode.drop_reason.is_none() {
             report.trained += tokens as u64;
         }
-        let folder = run.as_ref().map(|run| {
-            let step = u64::try_from(episode.step).unwrap_or_default();
-            run.trial(step, episode.group_id.is_validation(), &episode.trial_name)
-        });
-        known.insert(
-            folder.unwrap_or_default().join("calls.jsonl"),
-            Rows {
-                trained: tokens as u64,
-                drop_reason: episode.drop_reason.clone(),
-            },
-        );
+        let log = match &run {
+            Some(run) => {
+                let step = u64::try_from(episode.step).unwrap_or_default();
+                let trial = run.trial(step, episode.group_id.is_validation(), &episode.trial_name);
+                trial.join("calls.jsonl")
+            }
+            None => captured_log(place, episode),
+        };
+        let rows = Rows {
+            trained: tokens as u64,
+            drop_reason: episode.drop_reason.clone(),
+        };
+        known.insert(log, rows);
     }
-    if let Some(run) = &run {
-        account(run, &known, &mut report)?;
+    match &run {
+        Some(run) => account(run, &known, &mut report)?,
+        None => account_for_captured(place, &known, &mut report)?,
     }
     Ok(report)
+}
+
+/// The log of the session that an episode of a proxy run by hand comes from.
+fn captured_log(place: &Path, episode: &Episode) -> PathBuf {
+    let trial = &episode.trial_name;
+    let session = trial
+        .strip_prefix(&episode.task_id)
+        .and_then(|rest| rest.strip_prefix("__"))
+        .unwrap_or(trial);
+    place.join("calls").join(format!("{session}.jsonl"))
+}
+
+/// What `lego serve-proxy --capture` leaves: sessions without rows were never finished.
+fn account_for_captured(
+    place: &Path,
+    known: &HashMap<PathBuf, Rows>,
+    report: &mut ShardsReport,
+) -> Result<(), ShardError> {
+    let logs = captured_logs(&place.join("calls"))?;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let mut accounts = Accounts::default();
+    // Logs of earlier versions do not say how their calls were made rows.
+    let earlier = (CaptureScope::default(), BuilderName::default());
+    for log in &logs {
+        if !known.contains_key(log) {
+            let name = log.file_stem().unwrap_or_default();
+            accounts.unfinished_sessions.push(name.to_string_lossy().into_owned());
+        }
+        add(&mut accounts, log, known, earlier, report);
+    }
+    let mut without: Vec<&PathBuf> = known.keys().filter(|log| !logs.contains(log)).collect();
+    without.sort();
+    for log in without {
+        let fault = format!("{}: the call log of an episode is missing", log.display());
+        report.faults.push(fault);
+    }
+    report.accounts = Some(accounts);
+    Ok(())
+}
+
+/// Accounts for one log.
+fn add(
+    accounts: &mut Accounts,
+    log: &Path,
+    known: &HashMap<PathBuf, Rows>,
+    otherwise: (CaptureScope, BuilderName),
+    report: &mut ShardsReport,
+) {
+    match accounts.add(log, known.get(log), otherwise) {
+        Ok(None) => {}
+        Ok(Some(difference)) => report.faults.push(difference),
+        Err(error) => report.faults.push(error.to_string()),
+    }
 }
 
 fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsReport) -> Result<(), ShardError> {
@@ -84,7 +143,7 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
     if logs.is_empty() {
         return Ok(());
     }
-    let (scope, builder) = capture(run);
+    let otherwise = capture(run);
     let mut accounts = Accounts::default();
     for log in &logs {
         // A trial that has its result has its rows, whatever its outcome; one that was cut off has neither.
@@ -95,11 +154,7 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
                 log.display()
             ));
         }
-        match accounts.add(log, known.get(log), scope, builder) {
-            Ok(None) => {}
-            Ok(Some(difference)) => report.faults.push(difference),
-            Err(error) => report.faults.push(error.to_string()),
-        }
+        add(&mut accounts, log, known, otherwise, report);
     }
     report.accounts = Some(accounts);
     Ok(())

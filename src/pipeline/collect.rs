@@ -126,6 +126,7 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
             &dir.trials(),
             First::Model,
             &job.observer,
+            &job.stop,
         )
         .await?;
         let name = format!("rollout{}", std::process::id());

@@ -94,6 +94,9 @@ pub enum PipelineError {
         /// Then.
         found: String,
     },
+    /// It was asked to stop before its engine was ready.
+    #[error("stopped before the engine was ready")]
+    Stopped,
     /// A thread of ours died.
     #[error("a worker ended without an answer: {0}")]
     Worker(String),

@@ -49,12 +49,22 @@ struct Answering {
 }
 
 impl Front {
-    /// Starts the engine, or connects to it, and takes the address.
-    pub(super) async fn open(config: &RunConfig, first: First) -> Result<Self, PipelineError> {
-        let answering = match (config.engine.kind, &first) {
-            (EngineKind::Openai, First::Model) => hosted(config).await?,
-            _ => policy(config, first).await?,
+    /// Starts the engine, or connects to it, and takes the address. A stop ends the wait for an engine at once.
+    pub(super) async fn open(
+        config: &RunConfig,
+        first: First,
+        stop: &CancellationToken,
+    ) -> Result<Self, PipelineError> {
+        let answering = async {
+            match (config.engine.kind, &first) {
+                (EngineKind::Openai, First::Model) => hosted(config).await,
+                _ => policy(config, first).await,
+            }
         };
+        let answering = stop
+            .run_until_cancelled(answering)
+            .await
+            .ok_or(PipelineError::Stopped)??;
         let listen_error = |source| PipelineError::Listen {
             address: config.proxy.listen.clone(),
             source,

@@ -110,6 +110,7 @@ impl Online {
             &run.dir.trials(),
             first,
             &job.observer,
+            &job.stop,
         )
         .await?;
         Ok(Self {

@@ -220,6 +220,7 @@ impl OpenRun {
     pub(super) fn conclude(&mut self, result: Result<RunEnd, PipelineError>) -> Result<RunEnd, PipelineError> {
         match &result {
             Ok(end) if end.interrupted => self.close(Phase::Interrupted, None)?,
+            Err(PipelineError::Stopped) => self.close(Phase::Interrupted, None)?,
             Ok(_) => self.close(Phase::Finished, None)?,
             Err(error) => self.close(Phase::Failed, Some(error.to_string()))?,
         }

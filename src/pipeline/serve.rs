@@ -11,11 +11,12 @@ use super::PipelineError;
 use super::first::First;
 use super::front::{Front, load_prompt, serve, tool_format};
 use crate::config::{RunConfig, UnparsedToolCall};
-use crate::proxy::{
-    Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionOptions, SessionTicket, replay,
-};
+use crate::proxy::{Admin, FinishedSession, OnFinish, Proxy, ProxyOptions, Replay, SessionTicket, replay};
 use crate::shard::{ShardMeta, ShardWriter, WriterOptions};
 use crate::trajectory::{Episode, GroupId, Ledger, Outcome, SamplingParams, Timings, TrialId};
+
+/// Why an episode is dropped of which not one call had an answer.
+const NO_ANSWER: &str = "no_answer";
 
 /// Time for running calls to end once a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -56,7 +57,7 @@ pub async fn serve_proxy(
     listening: impl FnOnce(&Served) -> Result<(), PipelineError>,
 ) -> Result<Vec<PathBuf>, PipelineError> {
     let config = &job.config;
-    let front = Front::open(config, First::Model).await?;
+    let front = Front::open(config, First::Model, &job.stop).await?;
     let model = front.options.model.clone();
     let shards = match &job.capture {
         Some(folder) => Some(Arc::new(Shards::create(
@@ -79,24 +80,24 @@ pub async fn serve_proxy(
         Some(shards) => shards.take(finished).map_err(|error| error.to_string()),
         None => Ok(()),
     });
-    let call_logs = job.capture.as_ref().map(|folder| folder.join("calls"));
     let proxy = Proxy::new(ProxyOptions {
         admin: Some(Admin {
             token: job.admin_token.clone(),
             on_finish,
-            call_logs: call_logs.clone(),
+            call_logs: job.capture.as_ref().map(|folder| folder.join("calls")),
             anonymous: job.anonymous,
             turn_cap: config.proxy.turn_cap,
             seed: config.run.seed,
         }),
         ..front.options
     });
-    let session = job
-        .open_session
-        .then(|| proxy.open_session(first_session(config, call_logs.as_deref())));
-    let session = session
-        .transpose()
-        .map_err(|error| PipelineError::Config(error.to_string()))?;
+    let session = if job.open_session {
+        proxy
+            .open_by_hand()
+            .map_err(|error| PipelineError::Config(error.to_string()))?
+    } else {
+        None
+    };
     let ended = CancellationToken::new();
     let mut server = serve(&proxy, front.listener, &ended);
     listening(&Served {
@@ -117,6 +118,10 @@ pub async fn serve_proxy(
     if shards.is_some() && unfinished > 0 {
         tracing::warn!("{unfinished} sessions were never finished: no shard holds them, only their call logs do");
     }
+    let unwritten = proxy.unwritten_sessions();
+    if unwritten > 0 {
+        tracing::warn!("{unwritten} sessions were finished and could not be written: only their call logs hold them");
+    }
     ended.cancel();
     server
         .await
@@ -136,17 +141,6 @@ fn written(shards: Option<&Shards>) -> Vec<PathBuf> {
     shards
         .map(|shards| shards.with(|_, written| std::mem::take(written)))
         .unwrap_or_default()
-}
-
-fn first_session(config: &RunConfig, call_logs: Option<&Path>) -> SessionOptions {
-    SessionOptions {
-        task_id: "session".to_owned(),
-        // Its name is not known yet, and is another each time.
-        seed: uuid::Uuid::new_v4().as_u64_pair().0,
-        turn_cap: config.proxy.turn_cap,
-        call_log: call_logs.map(|folder| folder.join("session.jsonl")),
-        ..SessionOptions::default()
-    }
 }
 
 /// What every episode of this server says of who produced it.
@@ -185,24 +179,24 @@ impl Shards {
     }
 
     /// Makes a finished session durable: who is told that it was finished never loses it.
-    fn take(&self, finished: FinishedSession) -> Result<(), PipelineError> {
+    fn take(&self, finished: &FinishedSession) -> Result<(), PipelineError> {
         let episode = self.episode(finished);
         self.with(|writer, written| {
-            written.extend(writer.push(&episode)?);
-            written.extend(writer.flush()?);
+            written.extend(writer.push_durable(&episode)?);
             Ok(())
         })
     }
 
-    fn episode(&self, finished: FinishedSession) -> Episode {
+    fn episode(&self, finished: &FinishedSession) -> Episode {
         let FinishedSession {
             key,
             options,
             opened_at,
+            ended_at,
             reward,
             capture,
-        } = finished;
-        let total_s = jiff::Timestamp::now().duration_since(opened_at).as_secs_f32();
+        } = finished.clone();
+        let total_s = ended_at.duration_since(opened_at).as_secs_f32();
         let outcome = if capture.context_overflow {
             Outcome::Overlong
         } else if capture.turn_cap_reached {
@@ -229,7 +223,10 @@ impl Shards {
             model: self.labels.model.clone(),
             tool_parser: self.labels.tool_parser.clone(),
             endpoint: capture.endpoint.clone(),
-            drop_reason: if capture.without_ids {
+            drop_reason: if capture.audit.num_turns == 0 && capture.segments.is_empty() {
+                // There is nothing that a reward could be for.
+                Some(NO_ANSWER.to_owned())
+            } else if capture.without_ids {
                 Some(Ledger::NO_TOKEN_IDS.to_owned())
             } else {
                 reward.is_none().then(|| "no_reward".to_owned())

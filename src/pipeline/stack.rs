@@ -60,7 +60,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Starts everything. `trials` holds the folders of the trials.
+    /// Starts everything, unless it is `stopped` before. `trials` holds the folders of the trials.
     pub(super) async fn start(
         config: &RunConfig,
         options: &StackOptions,
@@ -68,6 +68,7 @@ impl Stack {
         trials: &Path,
         first: First,
         observer: &PipelineObserver,
+        stopped: &CancellationToken,
     ) -> Result<Self, PipelineError> {
         if config.sandbox.cpus.is_some() {
             return Err(PipelineError::Config(
@@ -76,7 +77,7 @@ impl Stack {
                     .to_owned(),
             ));
         }
-        let front = Front::open(config, first).await?;
+        let front = Front::open(config, first, stopped).await?;
         let shard_meta = front.shard_meta(run_id);
         let model = front.options.model.clone();
         let (window, max_tokens) = (front.options.window, front.options.max_tokens);

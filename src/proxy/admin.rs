@@ -17,16 +17,16 @@ use super::dialect::{ErrorShape, fields, json_response};
 use super::error::ApiError;
 use super::server::{Answer, same_secret, tokens};
 use super::session::Session;
-use super::{Inner, Proxy, ProxyError, SessionCapture, SessionOptions, body};
+use super::{Inner, Proxy, ProxyError, SessionCapture, SessionOptions, SessionTicket, body};
 use crate::trajectory::{Segment, SessionKey};
 
-/// Takes what a finished session recorded; what it returns is told to who finished it.
-pub type OnFinish = Arc<dyn Fn(FinishedSession) -> Result<(), String> + Send + Sync>;
+/// Makes durable what a finished session recorded; why it could not is told to who finished it, who may try again.
+pub type OnFinish = Arc<dyn Fn(&FinishedSession) -> Result<(), String> + Send + Sync>;
 
 /// Makes a proxy one that is run by hand.
 #[derive(Clone)]
 pub struct Admin {
-    /// Opens the admin routes.
+    /// Opens the admin routes; an empty one opens nothing.
     pub token: String,
     /// Takes finished sessions.
     pub on_finish: OnFinish,
@@ -49,6 +49,8 @@ pub struct FinishedSession {
     pub options: SessionOptions,
     /// When.
     pub opened_at: Timestamp,
+    /// When its last call was over.
+    pub ended_at: Timestamp,
     /// What its work was worth, if anyone said.
     pub reward: Option<f32>,
     /// What it recorded.
@@ -62,6 +64,20 @@ impl Admin {
         u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
     }
 
+    fn call_log(&self, key: &str) -> Option<PathBuf> {
+        Some(self.call_logs.as_ref()?.join(format!("{key}.jsonl")))
+    }
+
+    /// Whether an earlier process has recorded a session of this name in the folder.
+    pub(super) fn has_recorded(&self, key: &str) -> bool {
+        let mut parts = std::path::Path::new(key).components();
+        let is_name = matches!(parts.next(), Some(std::path::Component::Normal(_))) && parts.next().is_none();
+        let log = self.call_log(key).filter(|_| is_name);
+        // One that is empty could not be begun.
+        log.and_then(|log| log.metadata().ok())
+            .is_some_and(|log| log.is_file() && log.len() > 0)
+    }
+
     /// Options of a session opened over HTTP.
     pub(super) fn session_options(&self, key: &SessionKey, task_id: &str, episode_index: u32) -> SessionOptions {
         SessionOptions {
@@ -69,12 +85,29 @@ impl Admin {
             episode_index,
             seed: self.seed_of(key),
             turn_cap: self.turn_cap,
-            call_log: self
-                .call_logs
-                .as_ref()
-                .map(|folder| folder.join(format!("{key}.jsonl"))),
+            call_log: self.call_log(&key.0),
             ..SessionOptions::default()
         }
+    }
+}
+
+impl Proxy {
+    /// Opens a session as `POST /sess` does; its task is named as it is, where nobody names one.
+    fn open_for(&self, admin: &Admin, task_id: Option<&str>, episode_index: u32) -> Result<SessionTicket, ProxyError> {
+        let key = SessionKey::random();
+        let options = admin.session_options(&key, task_id.unwrap_or(&key.0), episode_index);
+        self.open_as(key, options, false)
+    }
+
+    /// Opens a session for who runs the proxy by hand; `None` where nobody does.
+    pub fn open_by_hand(&self) -> Result<Option<SessionTicket>, ProxyError> {
+        let admin = self.0.options.admin.as_ref();
+        admin.map(|admin| self.open_for(admin, None, 0)).transpose()
+    }
+
+    /// Sessions that were finished over HTTP and could not be made durable.
+    pub fn unwritten_sessions(&self) -> usize {
+        self.0.finishes.unwritten()
     }
 }
 
@@ -89,6 +122,7 @@ pub(super) fn routes(router: Router<Arc<Inner>>) -> Router<Arc<Inner>> {
 fn admin<'a>(inner: &'a Inner, request: &Request) -> Result<&'a Admin, ApiError> {
     let admin = inner.options.admin.as_ref();
     admin
+        .filter(|admin| !admin.token.is_empty())
         .filter(|admin| tokens(request.headers()).any(|token| same_secret(token, &admin.token)))
         .ok_or_else(ApiError::unauthorized)
 }
@@ -140,18 +174,16 @@ async fn open(State(inner): State<Arc<Inner>>, request: Request) -> Answer {
         let admin = admin(&inner, &request)?.clone();
         let body = body::read(request).await?;
         let fields = only(&body, &["task_id", "episode_index"])?;
-        let key = SessionKey::random();
         let task_id = match fields.get("task_id") {
-            None => &key.0,
-            Some(Value::String(id)) => id,
+            None => None,
+            Some(Value::String(id)) => Some(id.as_str()),
             Some(other) => return Err(fields::expected("task_id", "a text", other)),
         };
         let episode = fields::whole(&fields, "episode_index")?.unwrap_or(0);
         let episode = u32::try_from(episode).map_err(|_| ApiError::field("episode_index", "expected at least 0"))?;
-        let options = admin.session_options(&key, task_id, episode);
         let ticket = Proxy(Arc::clone(&inner))
-            .open_as(key.clone(), options, false)
-            .map_err(|error| failed(&error))?;
+            .open_for(&admin, task_id, episode)
+            .map_err(|error| ApiError::internal(error.to_string()))?;
         Ok(json!({ "session": ticket.key, "token": ticket.token, "url": ticket.url }))
     };
     answer(opened.await)
@@ -167,50 +199,36 @@ async fn trajectory(State(inner): State<Arc<Inner>>, Path(key): Path<String>, re
 async fn finish(State(inner): State<Arc<Inner>>, Path(key): Path<String>, request: Request) -> Answer {
     let finished = async {
         let admin = admin(&inner, &request)?.clone();
-        let session = inner.session(&key).map_err(|_| no_session(&key))?;
         let body = body::read(request).await?;
         let fields = only(&body, &["reward"])?;
         let reward = fields::float(&fields, "reward")?;
         if reward.is_some_and(|reward| !reward.is_finite()) {
             return Err(ApiError::field("reward", "expected a finite number"));
         }
-        let capture = Proxy(Arc::clone(&inner))
-            .close_session(&session.key)
+        // In a task of its own: who asks may go away in the middle.
+        let ending = tokio::spawn(async move { super::finish::finish(&inner, admin, &key, reward).await });
+        ending
             .await
-            .map_err(|error| failed(&error))?;
-        let mut summary = shown(&session.key, &capture);
-        if let Value::Object(summary) = &mut summary {
-            summary.retain(|name, _| name != "segments" && name != "messages");
-        }
-        summary["segments"] = capture.segments.len().into();
-        summary["reward"] = reward.into();
-        let finished = FinishedSession {
-            key: session.key.clone(),
-            options: session.options.clone(),
-            opened_at: session.opened_at,
-            reward,
-            capture,
-        };
-        match tokio::task::spawn_blocking(move || (admin.on_finish)(finished)).await {
-            Ok(Ok(())) => Ok(summary),
-            Ok(Err(reason)) => Err(ApiError::internal(reason)),
-            Err(error) => Err(ApiError::internal(error.to_string())),
-        }
+            .unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
     };
     answer(finished.await)
 }
 
-fn no_session(key: &str) -> ApiError {
+/// What is answered of a finished session.
+pub(super) fn summary(finished: &FinishedSession) -> Value {
+    let mut summary = shown(&finished.key, &finished.capture);
+    if let Value::Object(summary) = &mut summary {
+        summary.retain(|name, _| name != "segments" && name != "messages");
+    }
+    summary["segments"] = finished.capture.segments.len().into();
+    summary["reward"] = finished.reward.into();
+    summary
+}
+
+pub(super) fn no_session(key: &str) -> ApiError {
     ApiError {
         message: format!("There is no open session `{key}`."),
         ..ApiError::not_found("")
-    }
-}
-
-fn failed(error: &ProxyError) -> ApiError {
-    match error {
-        ProxyError::UnknownSession(key) => no_session(&key.0),
-        other => ApiError::internal(other.to_string()),
     }
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ProxyError;
+use crate::config::{BuilderName, CaptureScope};
 use crate::inference::EngineUsage;
 use crate::prompt::Message;
 use crate::trajectory::{ConversationId, FinishReason, RoutedRows, SamplingParams, TokenId, VersionSpan};
@@ -36,9 +37,19 @@ pub(super) enum Line {
         task_id: String,
         episode_index: u32,
         at: Timestamp,
+        /// How its calls were made rows; logs of earlier versions do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        capture: Option<RowsOf>,
     },
     Begin(Begin),
     End(Box<End>),
+}
+
+/// How calls become rows, as run.toml says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RowsOf {
+    pub(super) train: CaptureScope,
+    pub(super) builder: BuilderName,
 }
 
 /// A call begins.
@@ -128,8 +139,36 @@ impl From<EngineUsage> for Usage {
 #[derive(Debug)]
 pub(super) struct CallLog {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Written>,
     sync_scheduled: AtomicBool,
+}
+
+/// The file, and what it could not take yet.
+#[derive(Debug)]
+struct Written {
+    file: File,
+    /// What comes next in it: it is written before anything else, so that the log stays whole after a full disk.
+    behind: Vec<u8>,
+}
+
+impl Written {
+    /// Writes what is behind; tells how much of it the file took.
+    fn catch_up(&mut self) -> (usize, std::io::Result<()>) {
+        let mut taken = 0;
+        let result = loop {
+            if taken == self.behind.len() {
+                break Ok(());
+            }
+            match self.file.write(&self.behind[taken..]) {
+                Ok(0) => break Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(more) => taken += more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.behind.drain(..taken);
+        (taken, result)
+    }
 }
 
 impl CallLog {
@@ -145,17 +184,29 @@ impl CallLog {
         let file = File::options().append(true).create(true).open(path).map_err(failed)?;
         Ok(Arc::new(Self {
             path: path.to_owned(),
-            file: Mutex::new(file),
+            file: Mutex::new(Written {
+                file,
+                behind: Vec::new(),
+            }),
             sync_scheduled: AtomicBool::new(false),
         }))
     }
 
-    /// Appends a line, and sees to it that it reaches the disk soon. Needs a tokio runtime.
+    /// Appends a line, and sees to it that it reaches the disk soon. Where that fails, an end is written with the next
+    /// line or `sync`; of what else the file took nothing, nothing is: its call is not made. Needs a tokio runtime.
     pub(super) fn append(self: &Arc<Self>, line: &Line) -> Result<(), ProxyError> {
         let mut text = serde_json::to_vec(line).map_err(|error| self.failed(error.into()))?;
         text.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&text).map_err(|source| self.failed(source))?;
+        let before = file.behind.len();
+        file.behind.extend(text);
+        let (taken, written) = file.catch_up();
+        if let Err(source) = written {
+            if taken <= before && !matches!(line, Line::End(_)) {
+                file.behind.truncate(before - taken);
+            }
+            return Err(self.failed(source));
+        }
         drop(file);
         if !self.sync_scheduled.swap(true, Ordering::AcqRel) {
             let log = Arc::clone(self);
@@ -173,7 +224,10 @@ impl CallLog {
 
     /// Waits until everything written is on disk.
     pub(super) fn sync(&self) -> Result<(), ProxyError> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).try_clone();
+        let file = {
+            let mut written = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            written.catch_up().1.and_then(|()| written.file.try_clone())
+        };
         file.and_then(|file| file.sync_data())
             .map_err(|source| self.failed(source))
     }

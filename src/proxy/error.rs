@@ -116,6 +116,14 @@ impl ApiError {
         }
     }
 
+    /// A name that is another session's in the folder of call logs.
+    pub(super) fn recorded_before(key: &str) -> Self {
+        Self {
+            message: format!("A session `{key}` was recorded in this folder before: take another name."),
+            ..Self::closed()
+        }
+    }
+
     pub(super) fn draining() -> Self {
         Self::unavailable("The proxy is shutting down.", None)
     }

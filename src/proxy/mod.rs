@@ -14,6 +14,7 @@ mod completions;
 mod dialect;
 mod endpoint;
 mod error;
+mod finish;
 mod flight;
 mod generate;
 mod hosted;
@@ -67,6 +68,7 @@ struct Inner {
     sessions: RwLock<Sessions>,
     metrics: Arc<Metrics>,
     tool_alarm: ToolAlarm,
+    finishes: finish::Finishes,
     /// Whether no more calls are taken.
     draining: AtomicBool,
 }
@@ -87,6 +89,7 @@ impl Proxy {
             sessions: RwLock::default(),
             metrics: Arc::default(),
             tool_alarm: ToolAlarm::default(),
+            finishes: finish::Finishes::default(),
             draining: AtomicBool::new(false),
         }))
     }
@@ -104,19 +107,20 @@ impl Proxy {
     /// Opens a session under this name. An anonymous one asks nobody for its token.
     fn open_as(&self, key: SessionKey, options: SessionOptions, anonymous: bool) -> Result<SessionTicket, ProxyError> {
         let shared = (Arc::clone(&self.0.options), Arc::clone(&self.0.metrics));
-        let session = Session::open(key, shared, options, anonymous)?;
         let base = self.0.options.base_url.trim_end_matches('/');
-        let ticket = SessionTicket {
+        let ticket_of = |session: &Session| SessionTicket {
             url: format!("{base}/sess/{}", session.key),
             key: session.key.clone(),
             token: session.token.clone(),
         };
         let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = sessions.by_key.get(&ticket.key.0) {
+        if let Some(open) = sessions.by_key.get(&key.0) {
             // Two clients began the same anonymous session at once: the first one's is both of theirs.
-            let token = open.token.clone();
-            return Ok(SessionTicket { token, ..ticket });
+            return Ok(ticket_of(open));
         }
+        // Under the lock: whoever sees the log of a name also sees whether it is this process's.
+        let session = Session::open(key, shared, options, anonymous)?;
+        let ticket = ticket_of(&session);
         sessions
             .keys_by_token
             .insert(ticket.token.clone(), ticket.key.0.clone());
@@ -145,22 +149,29 @@ impl Proxy {
     /// Closes a session: its running generations are aborted, later calls are refused for good, and what it
     /// recorded is handed out.
     pub async fn close_session(&self, key: &SessionKey) -> Result<SessionCapture, ProxyError> {
-        let session = {
-            let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
-            let session = sessions
-                .by_key
-                .remove(&key.0)
-                .ok_or_else(|| ProxyError::UnknownSession(key.clone()))?;
-            sessions.keys_by_token.remove(&session.token);
-            sessions.closed.push_back([key.0.clone(), session.token.clone()]);
-            if sessions.closed.len() > REMEMBERED {
-                sessions.closed.pop_front();
-            }
-            session
-        };
+        let session = self
+            .retire(key)
+            .ok_or_else(|| ProxyError::UnknownSession(key.clone()))?;
+        self.close(&session).await
+    }
+
+    /// Has calls of a session refused for good from now on; `None` where it is not open.
+    fn retire(&self, key: &SessionKey) -> Option<Arc<Session>> {
+        let mut sessions = self.0.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.by_key.remove(&key.0)?;
+        sessions.keys_by_token.remove(&session.token);
+        sessions.closed.push_back([key.0.clone(), session.token.clone()]);
+        if sessions.closed.len() > REMEMBERED {
+            sessions.closed.pop_front();
+        }
+        Some(session)
+    }
+
+    /// Ends what runs in a session that was retired, and hands out what it recorded. May be tried again.
+    async fn close(&self, session: &Session) -> Result<SessionCapture, ProxyError> {
         let capture = session.close().await;
         if let Some(policy) = session.proxy.policy() {
-            policy.engine.end_session(key);
+            policy.engine.end_session(&session.key);
         }
         let capture = capture?;
         let audit = &capture.audit;
@@ -217,8 +228,15 @@ impl Inner {
         match sessions.by_key.get(key) {
             Some(session) => Ok(Arc::clone(session)),
             None if sessions.closed.iter().any(|[closed, _]| closed == key) => Err(ApiError::closed()),
+            None if self.recorded_before(key) => Err(ApiError::recorded_before(key)),
             None => Err(ApiError::unauthorized()),
         }
+    }
+
+    /// Whether a client that names its own session names one of an earlier process.
+    fn recorded_before(&self, key: &str) -> bool {
+        let admin = self.options.admin.as_ref().filter(|admin| admin.anonymous);
+        admin.is_some_and(|admin| admin.has_recorded(key))
     }
 
     fn session_of_token(&self, token: &str) -> Option<Result<Arc<Session>, ApiError>> {

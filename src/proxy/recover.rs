@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::call_log::{Begin, End, Line, SCHEMA};
+use super::call_log::{Begin, End, Line, RowsOf, SCHEMA};
 use super::recording::Recording;
 use super::{ProxyError, SessionCapture};
 use crate::config::{BuilderName, CaptureScope};
@@ -21,10 +21,18 @@ pub struct RecoveredSession {
     pub unfinished_calls: u32,
     /// The engine's own count over all calls.
     pub usage: EngineUsage,
+    /// How its calls were made rows, where the log says it.
+    rows_of: Option<RowsOf>,
     recording: Recording,
 }
 
 impl RecoveredSession {
+    /// The capture that its rows were made of; `otherwise` says how, where the log does not.
+    pub fn as_captured(&self, otherwise: (CaptureScope, BuilderName)) -> SessionCapture {
+        let (scope, builder) = self.rows_of.map_or(otherwise, |rows| (rows.train, rows.builder));
+        self.capture(scope, builder)
+    }
+
     /// Segments, audit, ledger and transcript. Times, and what was refused, are not in the log.
     pub fn capture(&self, scope: CaptureScope, builder: BuilderName) -> SessionCapture {
         self.recording.capture(scope, builder)
@@ -72,6 +80,7 @@ impl RecoveredSession {
                     schema_version,
                     task_id,
                     episode_index,
+                    capture,
                     ..
                 } => {
                     if schema_version != SCHEMA {
@@ -86,6 +95,7 @@ impl RecoveredSession {
                         earlier.push(std::mem::take(self));
                     }
                     (self.task_id, self.episode_index) = (task_id, episode_index);
+                    self.rows_of = capture;
                 }
                 Line::Begin(begin) => {
                     self.recording.restore_conversation(&begin);

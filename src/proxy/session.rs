@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::call_log::{CallLog, Line, SCHEMA};
+use super::call_log::{CallLog, Line, RowsOf, SCHEMA};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd, Viewer};
 use super::metrics::Metrics;
@@ -82,7 +82,6 @@ pub(super) struct SessionState {
     pub(super) model_seconds: f32,
     pub(super) queue_wait_seconds: f32,
     pub(super) tool_gaps: Vec<f32>,
-    pub(super) log_failure: Option<String>,
 }
 
 /// Counters that need no lock.
@@ -109,6 +108,10 @@ impl Session {
                 task_id: options.task_id.clone(),
                 episode_index: options.episode_index,
                 at: jiff::Timestamp::now(),
+                capture: Some(RowsOf {
+                    train: proxy.capture,
+                    builder: proxy.builder,
+                }),
             })?;
         }
         Ok(Arc::new(Self {
@@ -183,7 +186,8 @@ impl Session {
         Ok(viewer)
     }
 
-    /// Refuses further calls, ends the running ones, and hands out what was recorded.
+    /// Refuses further calls, ends the running ones, and hands out what was recorded, once its log is whole and on disk.
+    /// May be tried again.
     pub(super) async fn close(&self) -> Result<SessionCapture, ProxyError> {
         {
             // Under the lock, so that no call begins behind it.
@@ -203,15 +207,7 @@ impl Session {
                 Err(error) => tracing::error!(%error, "call log not synced"),
             }
         }
-        let state = self.state();
-        if let (Some(reason), Some(path)) = (&state.log_failure, &self.options.call_log) {
-            let source = std::io::Error::other(reason.clone());
-            return Err(ProxyError::CallLog {
-                path: path.clone(),
-                source,
-            });
-        }
-        Ok(self.capture_of(&state))
+        Ok(self.snapshot())
     }
 
     /// What has been recorded so far; the session goes on.
@@ -260,12 +256,11 @@ impl Session {
         Err(ApiError::no_tool_calls(limit))
     }
 
-    /// Writes a line where this session has a log. A failure is remembered and makes the capture fail.
+    /// Writes a line where this session has a log.
     pub(super) fn log(&self, line: &Line) -> Result<(), ApiError> {
         let Some(log) = &self.log else { return Ok(()) };
         log.append(line).map_err(|error| {
             tracing::error!(session = %self.key, %error, "call not logged");
-            self.state().log_failure.get_or_insert_with(|| error.to_string());
             ApiError::internal("the call could not be logged")
         })
     }

@@ -108,6 +108,19 @@ impl ShardWriter {
         }
     }
 
+    /// Adds an episode and closes all files: it is durable once this returns. Where that fails, nothing of what was not
+    /// durable stays, and the same episode may be given again.
+    pub fn push_durable(&mut self, episode: &Episode) -> Result<Vec<PathBuf>, ShardError> {
+        let written = self.push(episode).and_then(|mut paths| {
+            paths.extend(self.flush()?);
+            Ok(paths)
+        });
+        if written.is_err() {
+            self.discard();
+        }
+        written
+    }
+
     /// Closes the files whose first row has waited for `flush_after`. Call it now and then.
     pub fn flush_due(&mut self) -> Result<Vec<PathBuf>, ShardError> {
         let due = self
@@ -134,6 +147,14 @@ impl ShardWriter {
     /// Episodes that are not durable yet.
     pub fn pending(&self) -> usize {
         self.open.values().map(|shard| shard.episodes).sum()
+    }
+
+    /// Gives up what is not durable.
+    fn discard(&mut self) {
+        for shard in std::mem::take(&mut self.open).into_values() {
+            // Not acknowledged, so nobody counts on it.
+            let _ = fs::remove_file(&shard.temporary);
+        }
     }
 
     #[expect(clippy::unused_self, reason = "reads as the other errors of the writer")]
@@ -187,7 +208,21 @@ impl ShardWriter {
     }
 }
 
+/// Makes a file durable. One that could not be is removed: its rows may be written again.
 fn finish(shard: OpenShard) -> Result<PathBuf, ShardError> {
+    let (temporary, path) = (shard.temporary.clone(), shard.path.clone());
+    let finished = made_durable(shard);
+    if finished.is_err() {
+        for left in [temporary, path] {
+            if left.is_file() {
+                let _ = fs::remove_file(left);
+            }
+        }
+    }
+    finished
+}
+
+fn made_durable(shard: OpenShard) -> Result<PathBuf, ShardError> {
     let OpenShard {
         writer,
         temporary,
@@ -214,9 +249,6 @@ fn finish(shard: OpenShard) -> Result<PathBuf, ShardError> {
 
 impl Drop for ShardWriter {
     fn drop(&mut self) {
-        for shard in self.open.values() {
-            // Not acknowledged, so nobody counts on it.
-            let _ = fs::remove_file(&shard.temporary);
-        }
+        self.discard();
     }
 }

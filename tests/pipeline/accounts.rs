@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use super::trials::Rollout;
 
-fn diagnose(place: &Path) -> (Option<i32>, String, String) {
+pub(super) fn diagnose(place: &Path) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
     command
         .args(["diagnose", "shards"])

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod bad_input;
+mod captures;
 mod hosted;
 mod kills;
 mod remote_engines;

@@ -44,6 +44,10 @@ impl Server {
         Self { child, url, stderr }
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Gives it no time for anything.
     pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
@@ -51,14 +55,14 @@ impl Server {
     }
 
     /// Asks it to end: its exit code, and what it said.
-    fn ends(mut self) -> (Option<i32>, String) {
+    pub(super) fn ends(mut self) -> (Option<i32>, String) {
         terminate(self.child.id());
         let code = self.child.wait().unwrap().code();
         (code, self.stderr.join().unwrap())
     }
 }
 
-fn terminate(pid: u32) {
+pub(super) fn terminate(pid: u32) {
     let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap();
     assert!(sent.success());
 }
@@ -149,7 +153,7 @@ pub(super) fn episodes(folder: &Path) -> Vec<Episode> {
 }
 
 /// `lego serve-proxy` on the quickstart's policy.
-fn serve(folder: &Path, arguments: &[&str]) -> Command {
+pub(super) fn serve(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
     command.arg("serve-proxy").arg(quickstart()).args(arguments);
     command.arg("--capture").arg(folder.join("shards"));
@@ -157,7 +161,7 @@ fn serve(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn question(most: u32) -> Value {
+pub(super) fn question(most: u32) -> Value {
     json!({"max_tokens": most, "messages": [{"role": "user", "content": "Mend the program."}]})
 }
 

@@ -210,8 +210,12 @@ fn nothing_of_a_sandbox_remains_after_two_interrupts_or_a_kill() {
         "the first interrupt lets trials end"
     );
     interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
     assert_eq!(left(&marker, &task), (0, 0, 0), "after two interrupts");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let at = |text: &str| said.find(text).unwrap_or_else(|| panic!("no `{text}` in {said}"));
+    assert!(at("stopping: waits for trials that run; a second signal stops at once") < at("\nstopped at once"));
 
     let mut child = asleep(&rollout, &marker, &task);
     child.kill().unwrap();

@@ -13,10 +13,11 @@ pub(crate) use train::train;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use lego::pipeline::StackOptions;
+use lego::pipeline::{PipelineError, StackOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 
 use crate::failure::Failure;
+use crate::output::Printer;
 use crate::signals::Stop;
 
 /// How long the sandboxes of a run that was told to leave at once may take to end.
@@ -29,8 +30,13 @@ fn stack_options() -> Result<StackOptions, Failure> {
     Ok(StackOptions::here(init_exe))
 }
 
-/// Runs something that can be asked to stop. `None`: it was told to leave at once.
-fn until_stopped<T, F: Future<Output = T>>(work: impl FnOnce(Stop) -> F) -> Result<Option<T>, Failure> {
+/// Runs something that can be asked to stop, and says at once what it then waits for. `None`: it was told to leave at
+/// once, or before it had begun.
+fn until_stopped<T, F: Future<Output = Result<T, PipelineError>>>(
+    printer: &Printer,
+    waits_for: &'static str,
+    work: impl FnOnce(Stop) -> F,
+) -> Result<Option<Result<T, PipelineError>>, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -38,11 +44,26 @@ fn until_stopped<T, F: Future<Output = T>>(work: impl FnOnce(Stop) -> F) -> Resu
     let ended = runtime.block_on(async {
         let stop =
             Stop::on_signals().map_err(|error| Failure::unavailable("cannot listen to signals").source(error))?;
-        let now = stop.now.clone();
-        Ok::<_, Failure>(tokio::select! {
-            result = work(stop) => Some(result),
+        let (finish, now, told) = (stop.finish.clone(), stop.now.clone(), printer.clone());
+        let asked = finish.clone();
+        let telling = tokio::spawn(async move {
+            asked.cancelled().await;
+            told.note(format_args!(
+                "stopping: waits for {waits_for}; a second signal stops at once"
+            ));
+        });
+        let ended = tokio::select! {
+            result = work(stop) => match result {
+                Err(PipelineError::Stopped) => None,
+                result => Some(result),
+            },
             () = now.cancelled() => None,
-        })
+        };
+        if finish.is_cancelled() {
+            // Nothing is said behind how it ended, and nothing is left out.
+            let _ = telling.await;
+        }
+        Ok::<_, Failure>(ended)
     });
     if matches!(ended, Ok(None)) {
         sandboxes_end()?;

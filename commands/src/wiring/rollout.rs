@@ -59,7 +59,7 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
         stop: tokio_util::sync::CancellationToken::new(),
         observer: watch::watch(printer, args.format.format, false, 1),
     };
-    let ended = until_stopped(|stop| {
+    let ended = until_stopped(printer, "trials that run", |stop| {
         collect(CollectJob {
             stop: stop.finish,
             ..job

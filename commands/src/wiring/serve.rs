@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lego::config::Loaded;
 use lego::pipeline::{PipelineError, ServeJob, Served, replay_session, serve_proxy};
 use lego::trajectory::SessionKey;
+use tokio_util::sync::CancellationToken;
 
 use super::until_stopped;
 use crate::exit::Exit;
@@ -15,15 +18,24 @@ use crate::failure::Failure;
 use crate::output::{FormatArg, Printer, table};
 use crate::serve_proxy::ServeProxyArgs;
 
+/// What the first signal waits for.
+const ENDS_WHEN: &str = "calls that run (30 s at most)";
+
 /// Ends what the process in the background prints.
 const READY: &str = "# ready";
 
 /// Serves until it is told to stop.
 pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) -> Result<Exit, Failure> {
-    let admin_token = args.admin_token.clone().unwrap_or_else(|| SessionKey::random().0);
-    let shown_token = args.admin_token.is_none().then(|| admin_token.clone());
+    // An empty one would open the admin routes to everybody.
+    let given = args.admin_token.clone().filter(|token| !token.trim().is_empty());
+    let shown_token = given.is_none().then(|| SessionKey::random().0);
+    let admin_token = given.or_else(|| shown_token.clone()).unwrap_or_default();
     let in_background = args.background;
-    let ended = until_stopped(|stop| {
+    let ready = Arc::new(AtomicBool::new(false));
+    let ended = until_stopped(printer, ENDS_WHEN, |stop| {
+        if in_background {
+            end_with_parent(&ready, &stop.finish);
+        }
         let job = ServeJob {
             config: loaded.config,
             capture: args.capture.clone(),
@@ -34,6 +46,8 @@ pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) ->
         };
         serve_proxy(job, |served| {
             let text = if in_background {
+                // From here on it stays, whoever started it.
+                ready.store(true, Ordering::Release);
                 environment(served, &admin_token)
             } else {
                 format!("{}\n", served.url)
@@ -63,6 +77,18 @@ pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) ->
         }
     }
     Ok(Exit::Ok)
+}
+
+/// In the background: stops where who started it is gone before it has been told how to reach it. Its stdin is a pipe
+/// that the other one holds open.
+fn end_with_parent(ready: &Arc<AtomicBool>, stop: &CancellationToken) {
+    let (ready, stop) = (Arc::clone(ready), stop.clone());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        if !ready.load(Ordering::Acquire) {
+            stop.cancel();
+        }
+    });
 }
 
 fn closed_pipe() -> PipelineError {
@@ -99,7 +125,8 @@ pub(crate) fn serve_in_background(printer: &Printer) -> Result<Exit, Failure> {
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .arg("--background")
-        .stdin(Stdio::null())
+        // It ends with this process, as long as it is not ready.
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         // A terminal's Ctrl-C is not meant for it.
         .process_group(0)

@@ -15,7 +15,7 @@ pub(crate) fn train(printer: &Printer, loaded: Loaded, args: &TrainArgs) -> Resu
     let run_dir = lego::pipeline::run_directory(&loaded.config);
     let ended = if args.shards.is_empty() {
         let stack = stack_options()?;
-        until_stopped(|stop| {
+        until_stopped(printer, "the trials, or the update, that run", |stop| {
             train_online(OnlineJob {
                 loaded,
                 fresh: args.fresh,
@@ -26,7 +26,7 @@ pub(crate) fn train(printer: &Printer, loaded: Loaded, args: &TrainArgs) -> Resu
         })?
     } else {
         let shards = shards(args)?;
-        until_stopped(|stop| {
+        until_stopped(printer, "the update that runs, and writes a checkpoint", |stop| {
             train_from_shards(OfflineJob {
                 loaded,
                 shards,

@@ -13,7 +13,7 @@ async fn served(answers: &[&str], anonymous: bool, logs: &std::path::Path) -> (H
     let admin = Admin {
         token: "boss".to_owned(),
         on_finish: Arc::new(move |session| {
-            taken.lock().unwrap().push(session);
+            taken.lock().unwrap().push(session.clone());
             Ok(())
         }),
         call_logs: Some(logs.to_owned()),
@@ -83,7 +83,10 @@ async fn a_session_is_opened_looked_into_and_finished_by_its_admin_alone() {
     }
     let (status, done) = call(&harness, "POST", &finish, "boss", Some(json!({"reward": 0.5}))).await;
     assert_eq!((status, &done["segments"]), (200, &json!(1)), "{done}");
-    assert_eq!(call(&harness, "POST", &finish, "boss", None).await.0, 404);
+    // Who asks again is told the same, whatever the reward is then said to be.
+    let again = call(&harness, "POST", &finish, "boss", Some(json!({"reward": 0.9}))).await;
+    assert_eq!(again, (200, done));
+    assert_eq!(call(&harness, "POST", "/sess/other/finish", "boss", None).await.0, 404);
     let (status, _) = call(&harness, "POST", &chat, token, Some(request(&opening()))).await;
     assert_eq!(status, 410);
     let finished = finished.lock().unwrap();
@@ -94,6 +97,122 @@ async fn a_session_is_opened_looked_into_and_finished_by_its_admin_alone() {
     assert_eq!(one.reward, Some(0.5));
     assert_eq!(trained(&one.capture.segments[0]), harness.sampled("one"));
     assert!(folder.path().join(format!("{session}.jsonl")).is_file());
+}
+
+#[tokio::test]
+async fn a_session_that_could_not_be_written_is_kept_and_finished_again() {
+    let tries: Arc<Mutex<Vec<FinishedSession>>> = Arc::default();
+    let taken = Arc::clone(&tries);
+    let admin = Admin {
+        token: "boss".to_owned(),
+        on_finish: Arc::new(move |session| {
+            let mut tries = taken.lock().unwrap();
+            tries.push(session.clone());
+            if tries.len() < 3 {
+                return Err("the disk is full".to_owned());
+            }
+            Ok(())
+        }),
+        call_logs: None,
+        anonymous: true,
+        turn_cap: None,
+        seed: 42,
+    };
+    let harness = Harness::with(vec!["one".into()], |options| options.admin = Some(admin)).await;
+    let (chat, finish) = ("/sess/mine/v1/chat/completions", "/sess/mine/finish");
+    assert_eq!(
+        call(&harness, "POST", chat, "any", Some(request(&opening()))).await.0,
+        200
+    );
+    for body in [Some(json!({"reward": 0.5})), None] {
+        let (status, refused) = call(&harness, "POST", finish, "boss", body).await;
+        assert_eq!(status, 500);
+        let text = refused.to_string();
+        assert!(
+            text.contains("the disk is full") && text.contains("finish it again"),
+            "{text}"
+        );
+        assert_eq!(harness.proxy.unwritten_sessions(), 1);
+        // It takes no more calls, and none begins anew under its name.
+        let (status, _) = call(&harness, "POST", chat, "any", Some(request(&opening()))).await;
+        assert_eq!(status, 410);
+    }
+    // Of those who ask at once one writes, and all are told the same.
+    let (first, second) = tokio::join!(
+        call(&harness, "POST", finish, "boss", None),
+        call(&harness, "POST", finish, "boss", None)
+    );
+    assert_eq!((first.0, &first.1["reward"]), (200, &json!(0.5)), "{}", first.1);
+    assert_eq!(first, second);
+    assert_eq!(harness.proxy.unwritten_sessions(), 0);
+    let tries = tries.lock().unwrap();
+    assert_eq!(tries.len(), 3);
+    for one in tries.iter() {
+        assert_eq!(trained(&one.capture.segments[0]), harness.sampled("one"));
+        assert_eq!((one.reward, one.ended_at), (Some(0.5), tries[0].ended_at));
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_an_earlier_process_is_not_taken_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = "/sess/run1/v1/chat/completions";
+    let body = || Some(request(&opening()));
+    let (first, _) = served(&["one"], true, folder.path()).await;
+    assert_eq!(call(&first, "POST", path, "any", body()).await.0, 200);
+    call(&first, "POST", "/sess/run1/finish", "boss", None).await;
+    let log = std::fs::read(folder.path().join("run1.jsonl")).unwrap();
+    // The proxy starts anew over the same folder.
+    let (second, finished) = served(&["two"], true, folder.path()).await;
+    let (status, refused) = call(&second, "POST", path, "any", body()).await;
+    assert_eq!(status, 410);
+    let text = refused.to_string();
+    assert!(text.contains("run1") && text.contains("take another name"), "{text}");
+    assert_eq!(call(&second, "POST", "/sess/run1/finish", "boss", None).await.0, 404);
+    assert_eq!(std::fs::read(folder.path().join("run1.jsonl")).unwrap(), log);
+    let other = "/sess/run2/v1/chat/completions";
+    assert_eq!(call(&second, "POST", other, "any", body()).await.0, 200);
+    call(&second, "POST", "/sess/run2/finish", "boss", None).await;
+    assert_eq!(finished.lock().unwrap().len(), 1);
+    // One that is opened by hand has a name and a log of its own each time.
+    let tickets = [(); 2].map(|()| second.proxy.open_by_hand().unwrap().unwrap());
+    for ticket in &tickets {
+        assert!(folder.path().join(format!("{}.jsonl", ticket.key)).is_file());
+    }
+    let (_, listed) = call(&second, "GET", "/sess", "boss", None).await;
+    let named = |row: &Value| row["session"] == row["task_id"];
+    assert!(listed["sessions"].as_array().unwrap().iter().all(named), "{listed}");
+}
+
+#[tokio::test]
+async fn many_clients_begin_one_session_and_its_log_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (harness, _) = served(&["one"; 8], true, folder.path()).await;
+    let path = "/sess/shared/v1/chat/completions";
+    let calls = (0..8).map(|number| {
+        let message = json!({"role": "user", "content": format!("number {number}")});
+        call(&harness, "POST", path, "any", Some(request(&[message])))
+    });
+    for (status, answer) in futures_util::future::join_all(calls).await {
+        assert_eq!(status, 200, "{answer}");
+    }
+    let log = std::fs::read_to_string(folder.path().join("shared.jsonl")).unwrap();
+    assert_eq!(log.matches("\"kind\":\"session\"").count(), 1);
+}
+
+#[tokio::test]
+async fn an_empty_token_opens_nothing() {
+    let admin = Admin {
+        token: String::new(),
+        on_finish: Arc::new(|_| Ok(())),
+        call_logs: None,
+        anonymous: false,
+        turn_cap: None,
+        seed: 42,
+    };
+    let harness = Harness::with(vec![], |options| options.admin = Some(admin)).await;
+    let request = harness.client.get(format!("{}/sess", harness.url));
+    assert_eq!(request.header("x-api-key", "").send().await.unwrap().status(), 401);
 }
 
 #[tokio::test]

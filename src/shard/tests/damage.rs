@@ -7,7 +7,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use super::{simple, writer};
+use super::{read, simple, writer};
 use crate::shard::{COLUMNS, ShardReader, episode_rows};
 
 #[test]
@@ -85,4 +85,36 @@ fn readers_and_writers_of_other_versions() {
             Some(part) => assert!(result.unwrap_err().to_string().ends_with(part), "{version} {columns}"),
         }
     }
+}
+
+#[test]
+fn an_episode_that_could_not_be_written_is_written_once_when_it_is_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = writer(dir.path());
+    let first = writer.push_durable(&simple("a", 1)).unwrap();
+    let folder = dir.path().join("000001");
+    assert_eq!(first, [folder.join("part-w0-000000.parquet")]);
+    // Something is in the way of the next file's name, and then of the whole folder of a step.
+    let blocked = folder.join("part-w0-000001.parquet");
+    fs::create_dir(&blocked).unwrap();
+    writer.push_durable(&simple("b", 1)).unwrap_err();
+    fs::write(dir.path().join("000002"), "a file").unwrap();
+    writer.push_durable(&simple("c", 2)).unwrap_err();
+    assert_eq!(writer.pending(), 0);
+    assert_eq!(
+        fs::read_dir(&folder).unwrap().count(),
+        2,
+        "nothing half-written is left"
+    );
+    fs::remove_dir(&blocked).unwrap();
+    fs::remove_file(dir.path().join("000002")).unwrap();
+    for (id, step) in [("b", 1), ("c", 2)] {
+        assert_eq!(writer.push_durable(&simple(id, step)).unwrap().len(), 1);
+    }
+    let mut ids: Vec<String> = read(dir.path())
+        .into_iter()
+        .map(|episode| episode.episode_id.to_string())
+        .collect();
+    ids.sort();
+    assert_eq!(ids, ["a", "b", "c"].map(|id| simple(id, 1).episode_id.to_string()));
 }
