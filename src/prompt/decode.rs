@@ -44,6 +44,11 @@ impl ByteTable {
         Some(table)
     }
 
+    /// One more than the highest id.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// The bytes of one token; none for an id that does not exist.
     pub(super) fn bytes(&self, id: TokenId) -> &[u8] {
         let index = id as usize;

@@ -133,7 +133,7 @@ impl Generations {
     }
 }
 
-fn encode_plainly(tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Vec<TokenId>, PromptError> {
+pub(super) fn encode_plainly(tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Vec<TokenId>, PromptError> {
     match tokenizer.encode_fast(text, false) {
         Ok(encoding) => Ok(encoding.get_ids().to_vec()),
         Err(error) => Err(PromptError::Encode(error.to_string())),

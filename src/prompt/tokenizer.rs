@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::PromptError;
 use super::decode::{ByteTable, DecodeStream};
-use super::encode_cache::EncodeCache;
+use super::encode_cache::{EncodeCache, encode_plainly};
 use crate::trajectory::TokenId;
 
 /// A tokenizer and the ids that end an answer.
@@ -45,13 +45,12 @@ impl Tokenizer {
         let cache = EncodeCache::of(&inner);
         let config = read_json(&dir.join("config.json"))?.unwrap_or(Value::Null);
         let padded = config["vocab_size"].as_u64().unwrap_or(0) as usize;
-        let id_limit = padded.max(
-            inner
-                .get_vocab(true)
-                .into_values()
-                .max()
-                .map_or(0, |id| id as usize + 1),
-        );
+        // The table of a byte-level tokenizer has found the highest id already.
+        let named = match &bytes {
+            Some(table) => table.len(),
+            None => highest(&inner).map_or(0, |(id, _)| id as usize + 1),
+        };
+        let id_limit = padded.max(named);
         Ok(Self {
             inner,
             bytes,
@@ -77,10 +76,7 @@ impl Tokenizer {
             while !rest.is_char_boundary(end) {
                 end += 1;
             }
-            count += self.inner.encode_fast(&rest[..end], false).map_or_else(
-                |error| Err(PromptError::Encode(error.to_string())),
-                |encoding| Ok(encoding.len()),
-            )?;
+            count += encode_plainly(&self.inner, &rest[..end])?.len();
             rest = &rest[end..];
         }
         Ok(count)
@@ -137,8 +133,7 @@ impl Tokenizer {
 
     /// The highest id, with its text; none of an empty vocabulary.
     pub fn highest(&self) -> Option<(TokenId, String)> {
-        let all = self.inner.get_vocab(true);
-        all.into_iter().map(|(text, id)| (id, text)).max()
+        highest(&self.inner)
     }
 
     /// SHA-256 of tokenizer.json, in hexadecimal.
@@ -154,6 +149,10 @@ impl std::fmt::Debug for Tokenizer {
             .field("stops", &self.stops)
             .finish_non_exhaustive()
     }
+}
+
+fn highest(inner: &tokenizers::Tokenizer) -> Option<(TokenId, String)> {
+    inner.get_vocab(true).into_iter().map(|(text, id)| (id, text)).max()
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, PromptError> {

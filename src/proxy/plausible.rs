@@ -2,10 +2,7 @@
 
 use crate::inference::{EngineError, TokenDelta};
 use crate::prompt::Tokenizer;
-use crate::trajectory::TokenId;
-
-/// A log-softmax in f32 may round to a few ulp above 0.
-const ROUNDING: f32 = 1e-3;
+use crate::trajectory::{TokenId, is_logprob};
 
 /// Checks newly sampled tokens against what was asked for. `before`: the token before them; `left`: how many may come.
 pub(super) fn check(
@@ -20,8 +17,7 @@ pub(super) fn check(
         if logprobs.len() != ids.len() {
             return rejected(format!("{} log-probs for {} tokens", logprobs.len(), ids.len()));
         }
-        let odd = |logprob: &&f32| !logprob.is_finite() || **logprob > ROUNDING;
-        if let Some(odd) = logprobs.iter().find(odd) {
+        if let Some(odd) = logprobs.iter().find(|&&logprob| !is_logprob(logprob)) {
             return rejected(format!("a log-prob of {odd}"));
         }
     }

@@ -1,7 +1,7 @@
 //! The invariants of a row, checked when it is written and when it is read.
 
 use super::{Row, ShardError};
-use crate::trajectory::Outcome;
+use crate::trajectory::{Outcome, is_logprob};
 
 /// Checks a row's invariants (data.md, "Rollout shard"): lengths of ids, mask and log-probs agree; the mask
 /// is 0 or 1; log-probs are finite, at most 0, and 0 where the mask is 0; every sampled token has exactly
@@ -76,8 +76,7 @@ fn tokens(row: &Row) -> Option<String> {
             ));
         }
         for (at, (&logprob, &sampled)) in logprobs.iter().zip(mask).enumerate() {
-            // A log-softmax in f32 may round to a few ulp above 0.
-            if !logprob.is_finite() || logprob > 1e-3 || (sampled == 0 && logprob != 0.0) {
+            if !is_logprob(logprob) || (sampled == 0 && logprob != 0.0) {
                 return Some(format!("log-prob at {at} (mask {sampled}) is {logprob}"));
             }
         }

@@ -17,4 +17,4 @@ pub use forest::{CallForest, CallRecord, ConversationId, Ledger, NodeId};
 pub use identity::{EpisodeId, GroupId, PolicyVersion, SessionKey, TokenId, TrialId, VersionParseError};
 pub use outcome::{FinishReason, Outcome};
 pub use routing::{Experts, RoutedRows};
-pub use segment::{Segment, VersionSpan};
+pub use segment::{Segment, VersionSpan, is_logprob};

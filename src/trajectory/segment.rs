@@ -46,3 +46,8 @@ impl Segment {
         self.prompt_ids.len() + self.response_ids.len()
     }
 }
+
+/// Whether this can be the log-prob of a token: finite, and not above 0. A log-softmax in f32 may round to a few ulp above it.
+pub fn is_logprob(value: f32) -> bool {
+    value.is_finite() && value <= 1e-3
+}
