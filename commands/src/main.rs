@@ -20,7 +20,7 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use lego::sandbox::local::{INIT_COMMAND, init_main};
+use lego::sandbox::{INIT_COMMAND, init_main};
 
 // What a model call leaves behind is many small pieces from many threads: faster here than with the system's.
 #[global_allocator]

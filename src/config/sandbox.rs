@@ -1,9 +1,12 @@
 //! `[sandbox]`
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, HumanDuration};
+use crate::task::NetworkMode;
 
 /// Where the agent's commands run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +34,16 @@ pub struct SandboxSection {
     pub hack_policy: HackPolicy,
     /// Which trials keep their working folder.
     pub keep: KeepSandbox,
+    /// What the agent's network reaches beside the policy; absent: what the task says, else nothing. `allowlist` is the
+    /// task's own list.
+    pub network: Option<NetworkMode>,
+    /// Where images of tasks are that name none: `<registry><task id, lower-cased>`.
+    #[schemars(length(min = 1))]
+    pub registry: Option<String>,
+    /// Beginnings of image names, and what they are replaced by; the longest that fits counts.
+    pub mirror: BTreeMap<String, String>,
+    /// The container engine.
+    pub docker: DockerSection,
 }
 
 impl Default for SandboxSection {
@@ -45,7 +58,29 @@ impl Default for SandboxSection {
             timeout_multiplier: 1.0,
             hack_policy: HackPolicy::Flag,
             keep: KeepSandbox::Never,
+            network: None,
+            registry: None,
+            mirror: BTreeMap::new(),
+            docker: DockerSection::default(),
         }
+    }
+}
+
+/// The container engine of backend `docker`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerSection {
+    /// Its address (`unix:///path`, `tcp://host:port`); absent: DOCKER_HOST, else Docker's socket, else Podman's.
+    /// TLS as Docker's own client has it: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH.
+    pub host: Option<String>,
+    /// Containers that start at the same time.
+    #[schemars(range(min = 1, max = 1024))]
+    pub starts: u32,
+}
+
+impl Default for DockerSection {
+    fn default() -> Self {
+        Self { host: None, starts: 4 }
     }
 }
 
@@ -59,6 +94,8 @@ pub struct PhaseTimeouts {
     pub agent: Option<HumanDuration>,
     /// The verifier.
     pub verifier: Option<HumanDuration>,
+    /// Building an image.
+    pub build: Option<HumanDuration>,
 }
 
 /// What provides the environment.
@@ -68,6 +105,8 @@ pub enum BackendName {
     /// Namespaces on this machine.
     #[default]
     Local,
+    /// Containers of Docker or Podman on this machine.
+    Docker,
 }
 
 /// What a detected hack does to the reward.

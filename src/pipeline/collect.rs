@@ -12,7 +12,7 @@ use super::first::First;
 use super::generate::generate;
 use super::sampled::{Durable, refuse_failed};
 use super::settings::refuse_other_run;
-use super::stack::{Stack, StackOptions};
+use super::stack::{Stack, StackOptions, Work};
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
@@ -118,12 +118,16 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
         episodes: known,
         ..CollectEnd::default()
     };
-    if planned > 0 {
+    if let Some(first) = plans.first() {
+        let sample = Arc::clone(&first.task);
         let stack = Stack::start(
             config,
             &job.stack,
-            &dir.name(),
-            &dir.trials(),
+            Work {
+                run_id: &dir.name(),
+                trials: &dir.trials(),
+                sample: &sample,
+            },
             First::Model,
             &job.observer,
             &job.stop,

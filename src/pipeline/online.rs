@@ -14,7 +14,7 @@ use super::lineage::{eval_writer, trainer_writer};
 use super::meter;
 use super::run::{OpenRun, RunEnd};
 use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
-use super::stack::{Stack, StackOptions};
+use super::stack::{Stack, StackOptions, Work};
 use super::updating::{settle, tell_of_skip, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
 use crate::config::{Loaded, RunConfig};
@@ -88,9 +88,9 @@ impl Online {
         {
             (job.observer)(PipelineEvent::Warning(warning.clone()));
         }
-        if train.tasks.is_empty() {
+        let Some(sample) = train.tasks.first() else {
             return Err(PipelineError::Nothing("data.train holds no task".to_owned()));
-        }
+        };
         let order = TaskOrder::new(
             train.tasks.len(),
             config.run.seed,
@@ -106,8 +106,11 @@ impl Online {
         let stack = Stack::start(
             config,
             &job.stack,
-            &run.dir.name(),
-            &run.dir.trials(),
+            Work {
+                run_id: &run.dir.name(),
+                trials: &run.dir.trials(),
+                sample: &sample.task,
+            },
             first,
             &job.observer,
             &job.stop,

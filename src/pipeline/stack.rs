@@ -14,11 +14,13 @@ use super::front::{Front, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, RunConfig, UnparsedToolCall};
 use crate::proxy::Proxy;
-use crate::rollout::TrialContext;
+use crate::rollout::{TrialContext, image_of};
+use crate::sandbox::docker::{DockerBackend, DockerOptions};
 use crate::sandbox::local::{LocalBackend, LocalOptions};
-use crate::sandbox::{Backend, Isolation, SandboxSpec};
+use crate::sandbox::{Backend, Image, Isolation, SandboxSpec};
 use crate::scaffold::{self, Scaffold};
 use crate::shard::ShardMeta;
+use crate::task::Task;
 use crate::trajectory::PolicyVersion;
 
 /// Time for the proxy's connections to end.
@@ -49,6 +51,16 @@ impl StackOptions {
     }
 }
 
+/// What it is started for.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    pub run_id: &'a str,
+    /// Holds the folders of the trials.
+    pub trials: &'a Path,
+    /// One of the tasks: the agent is looked for in its sandbox.
+    pub sample: &'a Task,
+}
+
 /// All that a trial needs, running.
 pub(super) struct Stack {
     pub context: Arc<TrialContext>,
@@ -60,17 +72,16 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Starts everything, unless it is `stopped` before. `trials` holds the folders of the trials.
+    /// Starts everything, unless it is `stopped` before.
     pub(super) async fn start(
         config: &RunConfig,
         options: &StackOptions,
-        run_id: &str,
-        trials: &Path,
+        work: Work<'_>,
         first: First,
         observer: &PipelineObserver,
         stopped: &CancellationToken,
     ) -> Result<Self, PipelineError> {
-        if config.sandbox.cpus.is_some() {
+        if config.sandbox.cpus.is_some() && config.sandbox.backend == BackendName::Local {
             return Err(PipelineError::Config(
                 "sandbox.cpus: the `local` backend cannot keep a trial to a number of cores; leave the key out, or bound \
                  the trials at a time by `sandbox.concurrency`"
@@ -78,7 +89,7 @@ impl Stack {
             ));
         }
         let front = Front::open(config, first, stopped).await?;
-        let shard_meta = front.shard_meta(run_id);
+        let shard_meta = front.shard_meta(work.run_id);
         let model = front.options.model.clone();
         let (window, max_tokens) = (front.options.window, front.options.max_tokens);
         let scaffold = scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?;
@@ -90,17 +101,24 @@ impl Stack {
                 read_only: config.scaffold.runtime_mount.clone(),
                 ..LocalOptions::new(&options.init_exe, &options.scratch)
             })),
+            BackendName::Docker => Backend::Docker(DockerBackend::new(DockerOptions {
+                read_only: config.scaffold.runtime_mount.clone(),
+                host: config.sandbox.docker.host.clone(),
+                starts: config.sandbox.docker.starts as usize,
+                ..DockerOptions::new(&options.init_exe, &options.scratch)
+            })),
         };
-        backend.reap()?;
+        backend.reap().await?;
         if let Isolation::Weak(missing) = backend.isolation().await? {
             observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
         }
         if scaffold.runs_inside() {
-            probe(&backend, scaffold.as_ref(), &options.scratch).await?;
+            let image = image_of(work.sample, &config.sandbox);
+            probe(&backend, scaffold.as_ref(), &options.scratch, image).await?;
         }
         let watch = Arc::clone(observer);
         let context = Arc::new(TrialContext {
-            run_id: run_id.to_owned(),
+            run_id: work.run_id.to_owned(),
             backend,
             scaffold,
             proxy,
@@ -111,7 +129,7 @@ impl Stack {
             reward_unfinished: config.rollout.reward_unfinished,
             unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,
             turn_cap: config.proxy.turn_cap,
-            trials: trials.to_owned(),
+            trials: work.trials.to_owned(),
             model,
             window,
             max_tokens,
@@ -144,9 +162,18 @@ impl Stack {
 }
 
 /// Fails where the agent is not in the sandbox, before the first trial does.
-async fn probe(backend: &Backend, scaffold: &dyn Scaffold, scratch: &Path) -> Result<(), PipelineError> {
+async fn probe(
+    backend: &Backend,
+    scaffold: &dyn Scaffold,
+    scratch: &Path,
+    image: Option<Image>,
+) -> Result<(), PipelineError> {
     let source = tempfile::tempdir_in(scratch)?;
-    let sandbox = backend.create(SandboxSpec::probe(source.path().to_owned())).await?;
+    let spec = SandboxSpec {
+        image,
+        ..SandboxSpec::probe(source.path().to_owned())
+    };
+    let sandbox = backend.create(spec).await?;
     let probed = scaffold.probe(sandbox.as_ref()).await;
     sandbox.destroy().await?;
     Ok(probed?)

@@ -49,7 +49,7 @@ fn a_record_becomes_a_harbor_task() {
     assert_eq!(task.warnings, []);
     assert_eq!(task.instruction(), "The program adds wrongly.\n");
     assert_eq!(task.agent_timeout().unwrap().as_secs(), 30);
-    assert_eq!(task.workdir(), "/app");
+    assert_eq!(task.workdir().as_deref(), Some("/app"));
     let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
     assert_eq!(
         read("environment/Dockerfile"),

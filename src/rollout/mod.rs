@@ -6,6 +6,8 @@
 mod atif;
 mod evaluate;
 mod event;
+mod image;
+mod network;
 mod outcome;
 mod plan;
 mod pool;
@@ -18,6 +20,7 @@ mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
+pub use image::image_of;
 pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};

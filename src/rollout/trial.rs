@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::outcome::{Failure, chain, of_agent, of_agent_inside};
 use super::trial_files::{Ended, Spans, since};
 use super::trial_spec::{TEARDOWN, url_inside};
-use super::{Observer, RolloutEvent, TrialPlan};
+use super::{Observer, RolloutEvent, TrialPlan, network};
 use crate::config::{SandboxSection, ScaffoldSection};
 use crate::metrics::quantile;
 use crate::proxy::{Proxy, SessionCapture, SessionOptions};
@@ -206,6 +206,8 @@ impl TrialContext {
             no_more_calls: self.proxy.no_more_calls(&session.key).unwrap_or_default(),
             cancel: self.cancel.child_token(),
         };
+        self.reach(sandbox.as_ref(), &network::of_agent(&plan.task, &self.sandbox_section))
+            .await?;
         let ended = tokio::time::timeout(limit + TEARDOWN, self.scaffold.run(job)).await;
         record.timings.agent_s = began.elapsed().as_secs_f32();
         record.spans.agent_execution = Some(since(at));
@@ -251,6 +253,7 @@ impl TrialContext {
             return Err(Failure::cancelled());
         }
         let (began, at) = (Instant::now(), Timestamp::now());
+        self.reach(sandbox.as_ref(), &network::of_verifier(&plan.task)).await?;
         let verdict = self.verdict(plan, sandbox.as_ref(), &folder).await;
         record.timings.verify_s = began.elapsed().as_secs_f32();
         record.spans.verifier = Some(since(at));

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::image::image_of;
 use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
-use crate::config::{HumanDuration, KeepSandbox};
+use crate::config::{BackendName, HumanDuration, KeepSandbox};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
-use crate::task::resolve_env;
+use crate::task::{NetworkPolicy, resolve_env};
 use crate::trajectory::Outcome;
 
 /// Time for what has no limit of its own: stopping, collecting, tearing down.
@@ -69,6 +70,17 @@ impl TrialContext {
         }
     }
 
+    /// What the sandbox reaches from now on.
+    pub(super) async fn reach(&self, sandbox: &dyn Sandbox, policy: &NetworkPolicy) -> Result<(), Failure> {
+        match tokio::time::timeout(TEARDOWN, sandbox.set_network(policy)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failure::infrastructure(chain(&error))),
+            Err(_) => Err(Failure::infrastructure(format!(
+                "the sandbox's network was not changed within {TEARDOWN:?}"
+            ))),
+        }
+    }
+
     /// Ends a sandbox. One that cannot be removed is warned of, and left to the next start.
     pub(super) async fn end_sandbox(&self, plan: &TrialPlan, sandbox: &dyn Sandbox) {
         match tokio::time::timeout(TEARDOWN, sandbox.destroy()).await {
@@ -89,7 +101,7 @@ impl TrialContext {
             return;
         }
         let to = self.folder(plan).join("workdir");
-        let inside = plan.task.workdir();
+        let inside = sandbox.workdir().to_owned();
         let copied = async {
             // An earlier attempt's.
             if to.exists() {
@@ -113,16 +125,20 @@ impl TrialContext {
         let environment = &plan.task.config.environment;
         let mut env = resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
-        let source = plan.task.local_source().ok_or_else(|| Failure {
-            outcome: Outcome::EnvSetupFailed,
-            reason: format!(
-                "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
-                plan.task.dir.display()
-            ),
-            retry: false,
-        })?;
+        let source = plan.task.local_source();
+        if source.is_none() && section.backend == BackendName::Local {
+            return Err(Failure {
+                outcome: Outcome::EnvSetupFailed,
+                reason: format!(
+                    "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
+                    plan.task.dir.display()
+                ),
+                retry: false,
+            });
+        }
         Ok(SandboxSpec {
-            source,
+            source: source.unwrap_or_default(),
+            image: image_of(&plan.task, section),
             workdir: plan.task.workdir(),
             env,
             limits: Limits {

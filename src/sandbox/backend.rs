@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::docker::DockerBackend;
 use super::local::LocalBackend;
 use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
 
@@ -11,6 +12,8 @@ use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
 pub enum Backend {
     /// Namespaces on this machine.
     Local(LocalBackend),
+    /// Containers of an engine on this machine.
+    Docker(DockerBackend),
     /// A backend of the documentation that is not built yet, by its name.
     NotBuilt(&'static str),
 }
@@ -27,6 +30,7 @@ impl Backend {
     pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
         match self {
             Self::Local(local) => local.create(spec).await,
+            Self::Docker(docker) => docker.create(spec).await,
             Self::NotBuilt(name) => Err(Self::not_built(name)),
         }
     }
@@ -38,6 +42,7 @@ impl Backend {
     pub async fn isolation(&self) -> Result<Isolation, SandboxError> {
         match self {
             Self::Local(local) => local.isolation().await,
+            Self::Docker(docker) => docker.isolation().await,
             Self::NotBuilt(name) => Err(Self::not_built(name)),
         }
     }
@@ -46,12 +51,13 @@ impl Backend {
     ///
     /// # Errors
     /// When it could not be listed or removed.
-    pub fn reap(&self) -> Result<Vec<PathBuf>, SandboxError> {
+    pub async fn reap(&self) -> Result<Vec<PathBuf>, SandboxError> {
         match self {
             Self::Local(local) => local.reap().map_err(|source| SandboxError::Reap {
                 root: local.root().to_owned(),
                 source,
             }),
+            Self::Docker(docker) => docker.reap().await,
             Self::NotBuilt(name) => Err(Self::not_built(name)),
         }
     }

@@ -42,8 +42,24 @@ pub enum SandboxError {
         /// Inside.
         path: String,
     },
+    /// An image could not be had.
+    #[error("image `{image}`: {reason}")]
+    Image {
+        /// Its name.
+        image: String,
+        /// The engine's words.
+        reason: String,
+    },
+    /// The container engine cannot be used.
+    #[error("{what}: {reason}")]
+    Engine {
+        /// What was tried.
+        what: &'static str,
+        /// Its words, or what they mean.
+        reason: String,
+    },
     /// A backend of the documentation that is not built yet.
-    #[error("sandbox backend `{backend}` is not supported yet; `local` is")]
+    #[error("sandbox backend `{backend}` is not supported yet; `local` and `docker` are")]
     NotSupported {
         /// Its name in `sandbox.backend`.
         backend: &'static str,

@@ -4,20 +4,33 @@
 //! of tasks, rewards or models.
 
 mod backend;
+mod control;
+pub mod docker;
+mod egress;
 mod error;
+mod init;
 pub mod local;
+mod owner;
 mod spec;
+mod sys;
+mod tree;
 
 pub use backend::Backend;
 pub use error::SandboxError;
-pub use spec::{ExecOutput, ExecRequest, Isolation, Limits, Network, SandboxSpec};
+pub use init::{INIT_COMMAND, init_main};
+pub use spec::{ExecOutput, ExecRequest, Image, Isolation, Limits, Network, SandboxSpec};
 
 use std::path::Path;
 
 use async_trait::async_trait;
 
+use crate::task::NetworkPolicy;
+
 /// PATH of the commands inside, where they set no other.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Working folder where neither the task nor the image names one.
+pub const WORKDIR: &str = "/app";
 
 /// Folders that the agent never owned and that `reset_dir` can make anew.
 pub const RESERVED: [&str; 5] = [
@@ -62,6 +75,9 @@ pub trait Sandbox: Send + Sync {
     /// planted link is not followed.
     async fn reset_dir(&self, path: &str) -> Result<(), SandboxError>;
 
+    /// The working folder, by its absolute path inside.
+    fn workdir(&self) -> &str;
+
     /// The path by which commands find an absolute path inside: itself, unless the sandbox is weak.
     fn path(&self, inside: &str) -> String;
 
@@ -70,6 +86,15 @@ pub trait Sandbox: Send + Sync {
 
     /// What this sandbox isolates, as it was found to be when it started.
     fn isolation(&self) -> Isolation;
+
+    /// What commands reach from now on, beside the proxy, which they reach always. Ends no connection by itself.
+    ///
+    /// # Errors
+    /// Where the sandbox cannot reach what the policy allows.
+    async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError>;
+
+    /// Hosts that were asked for and refused, as `host:port`, where that is seen; the first hundred.
+    fn refused_connections(&self) -> Vec<String>;
 
     /// The address under which the proxy answers inside, such as `http://127.0.0.1:8080`.
     fn proxy_url(&self) -> Option<String>;

@@ -8,10 +8,12 @@ use std::time::Duration;
 /// What a trial asks of its sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
-    /// Folder on the host whose content becomes the working folder, untouched by the trial.
+    /// Folder on the host whose content becomes the working folder of the `local` backend, untouched by the trial.
     pub source: PathBuf,
-    /// Working folder inside, such as `/app`.
-    pub workdir: String,
+    /// What backends with images start from.
+    pub image: Option<Image>,
+    /// Working folder inside, such as `/app`; `None` is the image's own, else [`super::WORKDIR`].
+    pub workdir: Option<String>,
     /// Environment of every command.
     pub env: BTreeMap<String, String>,
     /// Limits.
@@ -31,7 +33,8 @@ impl SandboxSpec {
     pub fn probe(source: PathBuf) -> Self {
         Self {
             source,
-            workdir: "/work".to_owned(),
+            image: None,
+            workdir: Some("/work".to_owned()),
             env: BTreeMap::new(),
             limits: Limits::default(),
             network: Network::None,
@@ -40,6 +43,22 @@ impl SandboxSpec {
             lifetime: Duration::from_mins(1),
         }
     }
+}
+
+/// Where an image comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image {
+    /// By its name in a registry, or in the engine's own store.
+    Named(String),
+    /// Built from a folder with a `Dockerfile`.
+    Build {
+        /// The folder, which is also the build's context.
+        context: PathBuf,
+        /// Name of the image, without a tag: the tag tells the content.
+        name: String,
+        /// Time for the build.
+        timeout: Duration,
+    },
 }
 
 /// Resource limits; `None` is the machine's own.
@@ -74,6 +93,8 @@ pub struct ExecRequest {
     pub env: BTreeMap<String, String>,
     /// Working folder; `None` is the sandbox's.
     pub cwd: Option<String>,
+    /// Who runs it, as `user`, `user:group` or numbers; `None` is the image's user.
+    pub user: Option<String>,
     /// Text for its standard input; `None` is an empty one.
     pub stdin: Option<String>,
     /// Its process group is killed when this has passed.
@@ -89,6 +110,7 @@ impl ExecRequest {
             argv: vec!["sh".to_owned(), "-c".to_owned(), script.into()],
             env: BTreeMap::new(),
             cwd: None,
+            user: None,
             stdin: None,
             timeout: Duration::from_mins(1),
             output_limit: 64 * 1024,
@@ -116,6 +138,8 @@ pub struct ExecOutput {
 pub enum Isolation {
     /// Own user, mount, pid, network, ipc and uts namespaces: the host's files, processes and network are not there.
     Namespaces,
+    /// A container of an engine: the host's files and processes are not there, and its network only through the proxy.
+    Container,
     /// Namespaces are not allowed here: a copied working folder, landlock where the kernel has it, no new
     /// privileges, limits. The text says what is not isolated.
     Weak(&'static str),

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::AgentJob;
 use crate::sandbox::{ExecOutput, ExecRequest, Isolation, Sandbox, SandboxError};
-use crate::task::Task;
+use crate::task::{NetworkPolicy, Task};
 
 /// What the endpoint does with one call.
 pub(super) enum Reply {
@@ -209,6 +209,10 @@ impl Sandbox for Folder {
         Ok(())
     }
 
+    fn workdir(&self) -> &str {
+        "/app"
+    }
+
     fn path(&self, inside: &str) -> String {
         self.root.join(inside.trim_start_matches('/')).display().to_string()
     }
@@ -219,6 +223,14 @@ impl Sandbox for Folder {
 
     fn isolation(&self) -> Isolation {
         Isolation::Weak("a plain folder")
+    }
+
+    async fn set_network(&self, _policy: &NetworkPolicy) -> Result<(), SandboxError> {
+        Ok(())
+    }
+
+    fn refused_connections(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn proxy_url(&self) -> Option<String> {

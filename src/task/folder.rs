@@ -7,8 +7,6 @@ use fs_err as fs;
 
 use super::{SchemaWarning, TaskConfig, TaskError, folder_checksum, parse_task_toml};
 
-/// Working folder where neither task.toml nor a Dockerfile names one.
-const DEFAULT_WORKDIR: &str = "/app";
 /// Time for the verifier and for an image build where task.toml names none (the format's own defaults).
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(10);
 
@@ -107,15 +105,14 @@ impl Task {
         Some(self.dir.join("environment/files")).filter(|dir| dir.is_dir())
     }
 
-    /// Working folder inside: task.toml's, else the last `WORKDIR` of the Dockerfile, else `/app`.
-    pub fn workdir(&self) -> String {
+    /// Working folder inside: task.toml's, else the last `WORKDIR` of the Dockerfile; else the image's own counts.
+    pub fn workdir(&self) -> Option<String> {
         let dockerfile = || fs::read_to_string(self.dir.join("environment/Dockerfile")).ok();
         self.config
             .environment
             .workdir
             .clone()
             .or_else(|| dockerfile().and_then(|text| last_workdir(&text)))
-            .unwrap_or_else(|| DEFAULT_WORKDIR.to_owned())
     }
 
     /// Time for the agent, if the task limits it.

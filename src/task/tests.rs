@@ -124,7 +124,7 @@ fn a_task_folder_is_opened_and_what_is_missing_is_named() {
     task(&folder);
     let loaded = Task::load(&folder).unwrap();
     assert_eq!((loaded.id.as_str(), loaded.instruction()), ("fix-1", "Fix it."));
-    assert_eq!(loaded.workdir(), "/app");
+    assert_eq!(loaded.workdir(), None);
     assert_eq!(loaded.local_source(), Some(folder.join("environment/files")));
     assert_eq!(loaded.solution_dir(), None);
     assert_eq!(loaded.verifier_timeout().as_secs(), 600);
@@ -133,7 +133,7 @@ fn a_task_folder_is_opened_and_what_is_missing_is_named() {
         "FROM x\nWORKDIR /a\nworkdir /srv/b\nWORKDIR $X\n",
     )
     .unwrap();
-    assert_eq!(Task::load(&folder).unwrap().workdir(), "/srv/b");
+    assert_eq!(Task::load(&folder).unwrap().workdir().as_deref(), Some("/srv/b"));
 
     fs::remove_file(folder.join("tests/test.sh")).unwrap();
     let message = Task::load(&folder).unwrap_err().to_string();

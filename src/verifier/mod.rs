@@ -160,6 +160,7 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
         argv: vec![shell, sandbox.path("/tests/test.sh")],
         env: options.env.clone(),
         cwd: None,
+        user: None,
         stdin: None,
         timeout: options.timeout,
         output_limit: options.output_limit,

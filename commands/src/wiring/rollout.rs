@@ -3,6 +3,7 @@
 use lego::config::Loaded;
 use lego::pipeline::{CollectEnd, CollectJob, collect};
 use lego::sandbox::Backend;
+use lego::sandbox::docker::{DockerBackend, DockerOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 use serde::Serialize;
 
@@ -249,10 +250,24 @@ fn summary(printer: &Printer, end: &CollectEnd) {
 /// Removes what earlier runs left behind.
 pub(crate) fn reap(printer: &Printer) -> Result<Exit, Failure> {
     let options = stack_options()?;
-    let backend = Backend::Local(LocalBackend::new(LocalOptions::new(options.init_exe, options.scratch)));
-    let removed = backend
-        .reap()
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    let local = Backend::Local(LocalBackend::new(LocalOptions::new(
+        &options.init_exe,
+        &options.scratch,
+    )));
+    let docker = DockerOptions::new(options.init_exe, options.scratch);
+    let engine = lego::sandbox::docker::address(None);
+    // A machine without an engine has no containers to remove.
+    let has_engine = match engine.strip_prefix("unix://") {
+        Some(socket) => std::path::Path::new(socket).exists(),
+        None => true,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let failed = |error: lego::sandbox::SandboxError| Failure::unavailable(error.to_string());
+    let mut removed = runtime.block_on(local.reap()).map_err(failed)?;
+    if has_engine {
+        let docker = Backend::Docker(DockerBackend::new(docker));
+        removed.extend(runtime.block_on(docker.reap()).map_err(failed)?);
+    }
     for path in &removed {
         printer.text(&format!("{}\n", path.display()))?;
     }

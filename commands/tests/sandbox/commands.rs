@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use lego::sandbox::SandboxError;
 
-use crate::support::{both, say, shell};
+use crate::support::{Kind, each, say, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_has_its_folder_environment_input_and_status() {
-    both(async |fixture| {
+    each(async |fixture| {
         let mut spec = fixture.spec();
         spec.env = BTreeMap::from([
             ("FROM_TASK".to_owned(), "task".to_owned()),
@@ -60,7 +60,7 @@ async fn a_command_has_its_folder_environment_input_and_status() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_the_command_and_all_that_it_started() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         for script in [
             "sleep 1000",
@@ -91,7 +91,7 @@ async fn a_deadline_ends_the_command_and_all_that_it_started() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_left_over_are_counted_and_ended_even_when_they_hide() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         let start = Instant::now();
         let ran = sandbox
@@ -115,7 +115,7 @@ async fn processes_left_over_are_counted_and_ended_even_when_they_hide() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_output_is_bounded() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         let mut request = shell("echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last");
         request.output_limit = 1000;
@@ -136,7 +136,7 @@ async fn a_flood_of_output_is_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_at_once_do_not_meet() {
-    both(async |fixture| {
+    each(async |fixture| {
         let start = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..16 {
@@ -162,7 +162,7 @@ async fn sixteen_at_once_do_not_meet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_hold() {
-    both(async |fixture| {
+    each(async |fixture| {
         let mut spec = fixture.spec();
         spec.limits.memory = Some(256 << 20);
         spec.limits.pids = Some(64);
@@ -199,7 +199,7 @@ async fn limits_hold() {
 /// Figures for people: `cargo test -p lego-cli --test sandbox speed -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 async fn speed_is_of_the_order_that_trials_need() {
-    both(async |fixture| {
+    each(async |fixture| {
         let (mut created, mut ran) = (Vec::new(), Vec::new());
         for _ in 0..20 {
             let start = Instant::now();
@@ -219,9 +219,11 @@ async fn speed_is_of_the_order_that_trials_need() {
             created[10], created[0], ran[50], ran[0]
         );
         say(&text);
-        // The best of many, since other tests run at the same time.
+        // The best of many, since other tests run at the same time. Containers are measured beside the engine's own
+        // speed, in tests/bench.
         assert!(
-            created[0] < Duration::from_millis(100) && ran[0] < Duration::from_millis(25),
+            fixture.kind() == Kind::Docker
+                || created[0] < Duration::from_millis(100) && ran[0] < Duration::from_millis(25),
             "{text}"
         );
     })

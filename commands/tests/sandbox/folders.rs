@@ -5,11 +5,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use lego::sandbox::{Isolation, SandboxError};
 
-use crate::support::{Fixture, both, is_root, shell};
+use crate::support::{Fixture, each, is_root, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn links_lead_nowhere_in_and_out() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         let outside = fixture.folder().join("outside");
         fs::create_dir(&outside).unwrap();
@@ -47,7 +47,7 @@ async fn links_lead_nowhere_in_and_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_arrive_and_changes_are_seen() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         assert!(sandbox.snapshot_diff().await.unwrap().is_empty());
         let ran = sandbox
@@ -83,7 +83,7 @@ async fn files_arrive_and_changes_are_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reserved_folder_is_new_after_a_reset() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         for path in ["/logs/verifier", "/tests"] {
             let inside = sandbox.path(path);

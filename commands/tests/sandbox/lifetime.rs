@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use lego::sandbox::SandboxError;
 
-use crate::support::{Fixture, both, processes_of, shell};
+use crate::support::{Fixture, each, processes_of, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lifetime_ends_everything() {
-    both(async |fixture| {
+    each(async |fixture| {
         let mut spec = fixture.spec();
         spec.lifetime = Duration::from_millis(700);
         let sandbox = fixture.create(spec).await;
@@ -49,7 +49,7 @@ async fn a_signal_to_the_owners_group_leaves_no_process() {
 
 /// Ends the owner of a busy sandbox by `kill` with these arguments.
 async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
-    both(async |fixture| {
+    each(async |fixture| {
         let marker = format!("{prefix}{:06}", std::process::id());
         let mut owner = fixture.spawn_owner("lifetime::owner_to_be_killed", &marker);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -58,7 +58,7 @@ async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(
-            fixture.backend.reap().unwrap().is_empty(),
+            fixture.backend.reap().await.unwrap().is_empty(),
             "a live owner's sandbox was reaped"
         );
         let killed = std::process::Command::new("kill").args(kill(owner.id())).status();
@@ -69,7 +69,7 @@ async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
             assert!(Instant::now() < deadline, "processes outlived their owner");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(fixture.backend.reap().unwrap().len(), 1);
+        assert_eq!(fixture.backend.reap().await.unwrap().len(), 1);
         fixture.assert_nothing_left();
     })
     .await;
@@ -77,7 +77,7 @@ async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_sandbox_is_gone() {
-    both(async |fixture| {
+    each(async |fixture| {
         let sandbox = fixture.create(fixture.spec()).await;
         sandbox.exec(shell("(setsid sleep 7777 &)")).await.unwrap();
         drop(sandbox);

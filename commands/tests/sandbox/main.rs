@@ -1,5 +1,5 @@
-//! Local sandboxes and the verifier for real: each test runs in namespaces and in the fallback, and (as
-//! root) once more as an unprivileged user.
+//! Sandboxes and the verifier for real: each test runs in namespaces, in the fallback and (where `LEGO_TEST_IMAGE` names
+//! an image of a container engine that runs) in containers, and, as root, once more as an unprivileged user.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod commands;

@@ -9,8 +9,9 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lego::sandbox::docker::{DockerBackend, DockerOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
-use lego::sandbox::{Backend, ExecRequest, Isolation, Limits, Network, Sandbox, SandboxSpec};
+use lego::sandbox::{Backend, ExecRequest, Image, Isolation, Limits, Network, Sandbox, SandboxSpec};
 use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
@@ -22,8 +23,19 @@ pub(crate) struct Fixture {
     pub(crate) source: PathBuf,
     pub(crate) backend: Arc<Backend>,
     root: PathBuf,
-    weak: bool,
+    kind: Kind,
 }
+
+/// What a fixture's sandboxes are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Namespaces,
+    Weak,
+    Docker,
+}
+
+/// Names an image with a shell and Python in the engine's store: the tests run in containers too.
+const IMAGE: &str = "LEGO_TEST_IMAGE";
 
 fn init_exe() -> PathBuf {
     std::env::var_os("LEGO_TEST_INIT").map_or_else(|| env!("CARGO_BIN_EXE_lego").into(), PathBuf::from)
@@ -31,34 +43,68 @@ fn init_exe() -> PathBuf {
 
 impl Fixture {
     pub(crate) fn with(change: impl FnOnce(&mut LocalOptions)) -> Self {
+        let (folder, source, root) = Self::folders();
+        let mut options = LocalOptions::new(init_exe(), &root);
+        change(&mut options);
+        let kind = if options.force_weak {
+            Kind::Weak
+        } else {
+            Kind::Namespaces
+        };
+        let backend = Arc::new(Backend::Local(LocalBackend::new(options)));
+        Self {
+            folder,
+            source,
+            backend,
+            root,
+            kind,
+        }
+    }
+
+    /// `None` where the tests are not told of an engine.
+    pub(crate) fn docker(change: impl FnOnce(&mut DockerOptions)) -> Option<Self> {
+        let image = std::env::var(IMAGE).ok()?;
+        let (folder, source, root) = Self::folders();
+        fs::write(
+            folder.path().join("context/Dockerfile"),
+            format!("FROM {image}\nCOPY task /app\n"),
+        )
+        .unwrap();
+        let mut options = DockerOptions::new(init_exe(), &root);
+        change(&mut options);
+        Some(Self {
+            folder,
+            source,
+            backend: Arc::new(Backend::Docker(DockerBackend::new(options))),
+            root,
+            kind: Kind::Docker,
+        })
+    }
+
+    /// A folder of its own, a task's files in it, and where sandboxes go.
+    fn folders() -> (Arc<TempDir>, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let source = folder.path().join("task");
+        let source = folder.path().join("context/task");
         fs::create_dir_all(source.join("sub")).unwrap();
         fs::write(source.join("hello.txt"), "hello\n").unwrap();
         fs::write(source.join("sub/deep"), "deep\n").unwrap();
         fs::write(source.join("run.sh"), "#!/bin/sh\necho ran\n").unwrap();
         fs::set_permissions(source.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let root = folder.path().join("sandboxes");
-        let mut options = LocalOptions::new(init_exe(), &root);
-        change(&mut options);
-        let (weak, backend) = (options.force_weak, Arc::new(Backend::Local(LocalBackend::new(options))));
-        Self {
-            folder: Arc::new(folder),
-            source,
-            backend,
-            root,
-            weak,
-        }
+        (Arc::new(folder), source, root)
     }
 
     /// In the process that `spawn_owner` started.
     pub(crate) fn from_parent() -> Option<Self> {
         let root = std::env::var_os("LEGO_TEST_ROOT")?;
-        let weak = std::env::var_os("LEGO_TEST_WEAK").is_some();
+        let kind = std::env::var("LEGO_TEST_KIND").unwrap();
+        if kind == format!("{:?}", Kind::Docker) {
+            return Self::docker(|options| options.root = root.into());
+        }
         Some(Self::with(|options| {
             options.root = root.into();
-            options.force_weak = weak;
+            options.force_weak = kind == format!("{:?}", Kind::Weak);
         }))
     }
 
@@ -67,15 +113,13 @@ impl Fixture {
         command
             .args(["--exact", test])
             .env("LEGO_TEST_ROOT", &self.root)
+            .env("LEGO_TEST_KIND", format!("{:?}", self.kind))
             .env("LEGO_TEST_MARKER", marker);
         command
             .env("LEGO_TEST_INIT", init_exe())
             .env("TMPDIR", self.folder.path())
             // Of its own, so that a signal to it spares the tests.
             .process_group(0);
-        if self.weak {
-            command.env("LEGO_TEST_WEAK", "1");
-        }
         command.spawn().unwrap()
     }
 
@@ -86,7 +130,12 @@ impl Fixture {
     pub(crate) fn spec(&self) -> SandboxSpec {
         SandboxSpec {
             source: self.source.clone(),
-            workdir: "/app".to_owned(),
+            image: (self.kind == Kind::Docker).then(|| Image::Build {
+                context: self.folder().join("context"),
+                name: "lego-test/sandbox".to_owned(),
+                timeout: Duration::from_mins(5),
+            }),
+            workdir: Some("/app".to_owned()),
             env: BTreeMap::new(),
             limits: Limits::default(),
             network: Network::None,
@@ -100,7 +149,11 @@ impl Fixture {
         self.backend.create(spec).await.unwrap()
     }
 
-    /// How many sandboxes have a folder.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// How many sandboxes have a folder; a container's goes after the container.
     pub(crate) fn left(&self) -> usize {
         fs::read_dir(&self.root).map_or(0, Iterator::count)
     }
@@ -110,8 +163,9 @@ impl Fixture {
     }
 }
 
-/// Runs a test in namespaces (where this machine allows them) and in the fallback.
-pub(crate) async fn both(test: impl AsyncFn(Fixture)) {
+/// Runs a test in namespaces (where this machine allows them), in the fallback, and in containers (where the tests are
+/// told of an engine).
+pub(crate) async fn each(test: impl AsyncFn(Fixture)) {
     let fixture = Fixture::with(|_| {});
     if fixture.backend.isolation().await.unwrap() == Isolation::Namespaces {
         test(fixture).await;
@@ -119,6 +173,9 @@ pub(crate) async fn both(test: impl AsyncFn(Fixture)) {
     let fixture = Fixture::with(|options| options.force_weak = true);
     assert!(matches!(fixture.backend.isolation().await.unwrap(), Isolation::Weak(_)));
     test(fixture).await;
+    if let Some(fixture) = Fixture::docker(|_| {}) {
+        test(fixture).await;
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "figures for people, shown with --nocapture")]
@@ -166,6 +223,8 @@ pub(crate) fn again_as_nobody() {
         .args(["--skip", "all_of_it_as_an_unprivileged_user", "--test-threads", "4"])
         .env("LEGO_TEST_INIT", init)
         .env("TMPDIR", folder.path())
+        // Who may use an engine is root there.
+        .env_remove(IMAGE)
         .current_dir(folder.path())
         .gid(NOBODY)
         .uid(NOBODY)

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::support::{Fixture, both};
+use crate::support::{Fixture, each};
 use lego::sandbox::{ExecRequest, Sandbox};
 use lego::verifier::{Verdict, VerifierError, VerifyOptions, verify};
 
@@ -49,7 +49,7 @@ fn kinds(verdict: &Verdict) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tests_judge_what_the_agent_left() {
-    both(async |fixture| {
+    each(async |fixture| {
         let script = "#!/bin/bash\nset -o pipefail\ngrep -q fixed hello.txt && r=1 || r=0\necho judged in $PWD with $MODE by ${BASH_VERSION:+bash}\n\
             . \"$LEGO_TESTS_DIR/common.sh\"\nprintf '{\"reward\": %s, \"style\": 0.5}' $r > \"$LEGO_LOGS_DIR/verifier/reward.json\"\nexit $((1 - r))\n";
         let mut case = Case::new(&fixture, script);
@@ -72,7 +72,7 @@ async fn the_tests_judge_what_the_agent_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn words_are_no_reward_and_exit_codes_neither() {
-    both(async |fixture| {
+    each(async |fixture| {
         let failing = Case::new(&fixture, "echo PASSED test_a; echo 'reward: 1'; exit 1");
         let error = failing.after("true").await.unwrap_err();
         assert!(matches!(error, VerifierError::Missing { exit_code: 1 }), "{error}");
@@ -96,7 +96,7 @@ async fn words_are_no_reward_and_exit_codes_neither() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_planted_reward_does_not_count_and_is_flagged() {
-    both(async |fixture| {
+    each(async |fixture| {
         let case = Case::new(&fixture, "exit 1");
         for plant in [
             "echo 1 > \"$LEGO_LOGS_DIR/verifier/reward.txt\"",
@@ -117,7 +117,7 @@ async fn a_planted_reward_does_not_count_and_is_flagged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_waits_for_the_verifier_is_ended_first() {
-    both(async |fixture| {
+    each(async |fixture| {
         let case = Case::new(&fixture, "sleep 0.5; exit 1");
         let sandbox = fixture.create(fixture.spec()).await;
         let waiting =
@@ -135,7 +135,7 @@ async fn a_process_that_waits_for_the_verifier_is_ended_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_verifiers_files_and_links_to_elsewhere_are_watched() {
-    both(async |fixture| {
+    each(async |fixture| {
         symlink("/usr", fixture.source.join("from-the-task")).unwrap();
         let mut case = Case::new(&fixture, PASS);
         case.options.protected = vec!["sub".to_owned()];
@@ -154,7 +154,7 @@ async fn the_verifiers_files_and_links_to_elsewhere_are_watched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grader_that_never_ends_is_killed_and_one_that_was_killed_says_so() {
-    both(async |fixture| {
+    each(async |fixture| {
         let mut case = Case::new(
             &fixture,
             &format!("{PASS}; sh -c 'while true; do :; done' & while true; do :; done"),

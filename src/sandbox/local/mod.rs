@@ -1,25 +1,12 @@
 //! Sandboxes on this machine: no image, no daemon, no root.
 //!
 //! Where the kernel allows, each is a process tree of its own in fresh user, mount, pid, network, ipc and
-//! uts namespaces (`init/` builds it); elsewhere a copied folder fenced by landlock, seccomp and limits.
+//! uts namespaces (`../init/` builds it); elsewhere a copied folder fenced by landlock, seccomp and limits.
 //! Which of the two is found by doing it once. What this backend never does: run anything as the
 //! machine's root, or give a sandbox a way out other than the proxy.
 
-mod init;
-mod layout;
-mod link;
-mod network;
-mod output;
-mod owner;
 mod running;
 mod start;
-mod stream;
-mod sys;
-mod transfer;
-mod tree;
-mod wire;
-
-pub use init::init_main;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,18 +14,14 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
+use super::control::wire::Mode;
+use super::{Isolation, Sandbox, SandboxError, SandboxSpec, owner};
 use start::Refusal;
 
-/// Name of the hidden subcommand that `init_main` implements.
-pub const INIT_COMMAND: &str = "__sandbox-init";
-
 /// The unprivileged user that root becomes inside.
-const NOBODY: u32 = 65534;
-/// Where the proxy answers inside.
-const PROXY_PORT: u16 = 8080;
+pub(super) const NOBODY: u32 = 65534;
 /// Folders of a sandbox without namespaces, below its host folder.
-const FOLDERS: [&str; 6] = ["work", "logs", "tests", "solution", "tmp", "home"];
+pub(super) const FOLDERS: [&str; 6] = ["work", "logs", "tests", "solution", "tmp", "home"];
 
 const WEAK: &str = "user namespaces are not allowed here: commands run as this machine's user on a copy of the folder, \
     kept from other files by landlock; they see its processes, and its network except for TCP connections; absolute \
@@ -50,7 +33,7 @@ const WEAKER: &str = "neither user namespaces nor landlock are allowed here: com
 /// How the local backend works on this machine.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// The executable whose first argument [`INIT_COMMAND`] leads to [`init_main`].
+    /// The executable whose first argument [`super::INIT_COMMAND`] leads to [`super::init_main`].
     pub init_exe: PathBuf,
     /// Host folder for the sandboxes' own folders; made where it is missing. Without namespaces and as
     /// root it must be reachable for the unprivileged user 65534.
@@ -110,7 +93,7 @@ impl LocalBackend {
         let source = tempfile::tempdir_in(&self.options.root).map_err(failed)?;
         let spec = SandboxSpec::probe(source.path().to_owned());
         if !self.options.force_weak {
-            match start::start(&self.options, spec.clone(), wire::Mode::Namespaces).await {
+            match start::start(&self.options, spec.clone(), Mode::Namespaces).await {
                 Ok(sandbox) => {
                     sandbox.destroy().await?;
                     return Ok(Isolation::Namespaces);
@@ -119,7 +102,7 @@ impl LocalBackend {
                 Err(Refusal::Failed(error)) => return Err(error),
             }
         }
-        let sandbox = start::start(&self.options, spec, wire::Mode::Weak).await?;
+        let sandbox = start::start(&self.options, spec, Mode::Weak).await?;
         sandbox.destroy().await?;
         Ok(sandbox.isolation())
     }
@@ -130,8 +113,8 @@ impl LocalBackend {
     /// When it could not be built, or was not ready in time.
     pub async fn create(&self, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>, SandboxError> {
         let mode = match self.isolation().await? {
-            Isolation::Namespaces => wire::Mode::Namespaces,
-            Isolation::Weak(_) => wire::Mode::Weak,
+            Isolation::Weak(_) => Mode::Weak,
+            Isolation::Namespaces | Isolation::Container => Mode::Namespaces,
         };
         Ok(Arc::new(start::start(&self.options, spec, mode).await?))
     }

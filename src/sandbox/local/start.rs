@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -11,16 +12,16 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::{Gid, Uid, geteuid};
 use tokio::process::{Child, Command};
 
-use super::super::{Isolation, Network, SandboxError, SandboxSpec};
-use super::layout::Layout;
-use super::link::Link;
-use super::owner::Owner;
 use super::running::LocalSandbox;
-use super::wire::{Mode, Mount, Reply, Request, Setup};
-use super::{FOLDERS, INIT_COMMAND, LocalOptions, NOBODY, PROXY_PORT, WEAK, WEAKER, network, tree};
+use super::{FOLDERS, LocalOptions, NOBODY, WEAK, WEAKER};
+use crate::sandbox::control::layout::Layout;
+use crate::sandbox::control::link::Link;
+use crate::sandbox::control::wire::{Mode, Mount, Setup};
+use crate::sandbox::control::{self, Control, PROXY_PORT, Started, forward};
+use crate::sandbox::egress::{self, Egress};
+use crate::sandbox::owner::{Owner, host_name};
+use crate::sandbox::{INIT_COMMAND, Isolation, Network, SandboxError, SandboxSpec, WORKDIR, owner, tree};
 
-/// How long an init may take until it is ready.
-const READY: Duration = Duration::from_secs(30);
 /// More entries than this are not copied where an overlay is possible.
 const COPY_ENTRIES: usize = 5000;
 
@@ -55,7 +56,7 @@ struct Folder(Option<PathBuf>);
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
-            super::running::remove(&path);
+            owner::discard(&path);
         }
     }
 }
@@ -74,6 +75,7 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
             .map_err(|error| failed(&error))?
     };
     let mut folder = Folder(Some(scratch.clone()));
+    let workdir = spec.workdir.clone().unwrap_or_else(|| WORKDIR.to_owned());
     let proxy = match spec.network {
         Network::None => None,
         Network::Proxy(address) => Some(address),
@@ -83,7 +85,7 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         mode,
         scratch: scratch.clone(),
         lower: lower.clone(),
-        workdir: spec.workdir.clone(),
+        workdir: workdir.clone(),
         read_only: options
             .read_only
             .iter()
@@ -92,7 +94,13 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
                 at: path.clone(),
             })
             .collect(),
+        listen: match (mode, proxy) {
+            (Mode::Weak, _) => Vec::new(),
+            (_, None) => vec![egress::PORT],
+            (_, Some(_)) => vec![egress::PORT, PROXY_PORT],
+        },
         proxy_port: proxy.map(|address| address.port()),
+        user: None,
         memory: spec.limits.memory,
         pids: spec.limits.pids,
         disk: spec.limits.disk,
@@ -100,30 +108,26 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
     };
     let (mut child, socket) = spawn(&options.init_exe).map_err(|error| failed(&error))?;
     let link = Link::new(socket).map_err(|error| failed(&error))?;
-    let ready = async {
-        link.send(&Request::Setup(Box::new(setup)), None).await?;
-        link.receive().await
-    };
-    let outcome = tokio::time::timeout(READY, ready).await;
-    let (landlock, listener) = match outcome {
-        Ok(Ok(Some((Reply::Ready { landlock }, listener)))) => (landlock, listener),
+    let started = control::start(&link, setup).await;
+    let (landlock, listeners) = match started {
+        Ok(Started::Ready { landlock, listeners }) => (landlock, listeners),
         other => {
             link.close();
             let status = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
             return Err(match other {
-                Ok(Ok(Some((Reply::Failed { reason, refused: true }, _)))) => Refusal::Refused(reason),
-                Ok(Ok(Some((Reply::Failed { reason, .. }, _)))) => failed(&reason).into(),
-                Ok(Err(error)) => failed(&error).into(),
-                Err(_) => {
+                Ok(Started::Failed { reason, refused: true }) => Refusal::Refused(reason),
+                Ok(Started::Failed { reason, .. }) => failed(&reason).into(),
+                Err(error) => failed(&error).into(),
+                Ok(Started::Silent(waited)) => {
                     // It does not listen; without it the rest ends too.
                     let _ = child.start_kill();
                     SandboxError::Timeout {
                         name: spec.name,
-                        waited: READY,
+                        waited,
                     }
                     .into()
                 }
-                _ => {
+                Ok(Started::Gone | Started::Ready { .. }) => {
                     let how = status
                         .ok()
                         .and_then(Result::ok)
@@ -137,32 +141,46 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
             });
         }
     };
-    tokio::spawn(std::sync::Arc::clone(&link).deliver());
-    let isolation = match (mode, landlock) {
-        (Mode::Namespaces, _) => Isolation::Namespaces,
-        (Mode::Weak, true) => Isolation::Weak(WEAK),
-        (Mode::Weak, false) => Isolation::Weak(WEAKER),
+    let weak = mode == Mode::Weak;
+    let isolation = match (weak, landlock) {
+        (false, _) => Isolation::Namespaces,
+        (true, true) => Isolation::Weak(WEAK),
+        (true, false) => Isolation::Weak(WEAKER),
     };
-    let proxy_url = proxy.map(|address| match mode {
-        Mode::Namespaces => format!("http://127.0.0.1:{PROXY_PORT}"),
-        Mode::Weak => format!("http://{address}"),
+    let proxy_url = proxy.map(|address| {
+        if weak {
+            format!("http://{address}")
+        } else {
+            format!("http://127.0.0.1:{PROXY_PORT}")
+        }
     });
-    let forwarder = listener.zip(proxy).map(|(listener, proxy)| {
-        tokio::spawn(async move {
-            if let Err(error) = network::forward(listener, proxy).await {
-                tracing::warn!(%error, "a sandbox lost its way to the proxy");
-            }
-        })
-    });
+    let mut listeners = listeners.into_iter();
+    let egress = listeners.next().map(Egress::spawn);
+    let forwarder = listeners
+        .next()
+        .zip(proxy)
+        .map(|(listener, proxy)| forward::spawn(listener, proxy));
     let scratch = folder.0.take().unwrap_or(scratch);
-    let layout = Layout {
-        mode,
-        scratch,
-        workdir: spec.workdir.clone(),
+    let layout = Layout { mode, scratch, workdir };
+    let mut env = layout.environment();
+    env.extend(spec.env);
+    let control = Control {
+        name: spec.name,
+        layout,
+        env,
+        disk: spec.limits.disk,
+        link,
+        egress,
     };
-    Ok(LocalSandbox::new(
-        spec, layout, lower, link, child, forwarder, isolation, proxy_url,
-    ))
+    Ok(LocalSandbox {
+        control,
+        source: spec.source,
+        lower,
+        child: Mutex::new(Some(child)),
+        forwarder,
+        isolation,
+        proxy_url,
+    })
 }
 
 /// The init, and the host's end of its control socket.
@@ -213,19 +231,4 @@ fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result
     }
     folder.0 = None;
     Ok((scratch, overlay.then_some(source)))
-}
-
-/// A name that a host may have.
-fn host_name(name: &str) -> String {
-    let plain: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(48)
-        .collect();
-    let plain = plain.trim_matches('-');
-    if plain.is_empty() {
-        "sandbox".to_owned()
-    } else {
-        plain.to_owned()
-    }
 }

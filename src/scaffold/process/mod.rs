@@ -131,7 +131,7 @@ impl Scaffold for ProcessAgent {
             max_tokens: job.max_tokens,
             max_turns: job.max_turns,
             instruction: &job.instruction,
-            workdir: job.sandbox.path(&job.task.workdir()),
+            workdir: job.sandbox.path(job.sandbox.workdir()),
             home: job.sandbox.path(HOME),
             logs: job.sandbox.path(LOGS),
         };

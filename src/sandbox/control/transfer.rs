@@ -14,7 +14,7 @@ use super::stream::{self, Received, Target};
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// A stream for one transfer: ours, and the one that the init gets.
-pub(super) fn pair() -> io::Result<(UnixStream, UnixStream)> {
+pub(in crate::sandbox) fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(SILENCE))?;
     ours.set_write_timeout(Some(SILENCE))?;
@@ -22,7 +22,7 @@ pub(super) fn pair() -> io::Result<(UnixStream, UnixStream)> {
 }
 
 /// Sends the host's `from`; the other end says how it went.
-pub(super) fn upload(from: &Path, ours: &UnixStream) -> io::Result<()> {
+pub(in crate::sandbox) fn upload(from: &Path, ours: &UnixStream) -> io::Result<()> {
     let source = File::open(from)?;
     let mut output = BufWriter::with_capacity(1 << 16, ours);
     let sent = stream::send(Ok(source.into()), &mut output).and_then(|()| output.flush());
@@ -37,7 +37,7 @@ pub(super) fn upload(from: &Path, ours: &UnixStream) -> io::Result<()> {
 }
 
 /// Receives into the host's `to`, at most `limit` bytes.
-pub(super) fn download(ours: &UnixStream, to: &Path, limit: u64) -> io::Result<Received> {
+pub(in crate::sandbox) fn download(ours: &UnixStream, to: &Path, limit: u64) -> io::Result<Received> {
     let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     let parent = to
         .parent()

@@ -12,16 +12,16 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat};
 
-use super::stream::{kind, names, open_dir};
+use super::control::stream::{kind, names, open_dir};
 
 /// Folders nested deeper than this are no longer walked one inside the other.
 const DEPTH: usize = 100;
 
 /// Who owns a copy; `None` leaves it to the copier.
-pub(super) type Owner = Option<(Uid, Gid)>;
+pub(in crate::sandbox) type Owner = Option<(Uid, Gid)>;
 
 /// Total bytes and entries below `folder`, up to the first excess of either limit.
-pub(super) fn is_larger(folder: &Path, bytes: u64, entries: usize) -> io::Result<bool> {
+pub(in crate::sandbox) fn is_larger(folder: &Path, bytes: u64, entries: usize) -> io::Result<bool> {
     fn walk(dir: BorrowedFd<'_>, left: &mut (u64, usize)) -> io::Result<bool> {
         for name in names(dir)? {
             let stat = fstatat(dir, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
@@ -40,7 +40,7 @@ pub(super) fn is_larger(folder: &Path, bytes: u64, entries: usize) -> io::Result
 }
 
 /// Copies the content of `from` into the existing folder `to`; modes are kept, devices are left out.
-pub(super) fn copy(from: &Path, to: &Path, owner: Owner) -> io::Result<()> {
+pub(in crate::sandbox) fn copy(from: &Path, to: &Path, owner: Owner) -> io::Result<()> {
     copy_dir(File::open(from)?.as_fd(), File::open(to)?.as_fd(), owner)
 }
 
@@ -76,7 +76,7 @@ fn copy_dir(from: BorrowedFd<'_>, to: BorrowedFd<'_>, owner: Owner) -> io::Resul
 }
 
 /// Makes a folder with this mode and owner.
-pub(super) fn make(path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
+pub(in crate::sandbox) fn make(path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
     fs_err::create_dir(path)?;
     let dir = File::open(path)?;
     fchmod(&dir, Mode::from_bits_truncate(mode))?;
@@ -89,7 +89,7 @@ pub(super) fn make(path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
 /// Removes an entry and all below it, opening folders that were closed to us. What is missing is fine.
 ///
 /// However deep folders are nested, descriptors and stack stay bounded: deep ones are moved up first.
-pub(super) fn remove(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+pub(in crate::sandbox) fn remove(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let mut lifted = Lifted { parent, next: 0 };
     remove_below(parent, name, 0, &mut lifted)?;
     let mut done = 0;
@@ -101,7 +101,7 @@ pub(super) fn remove(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 }
 
 /// Makes an entry an empty folder of mode 755. A folder stays the same one; anything else is replaced, not followed.
-pub(super) fn empty(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+pub(in crate::sandbox) fn empty(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let mode = Mode::from_bits_truncate(0o755);
     if fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == SFlag::S_IFDIR) {
         let dir = open_closed(parent, name)?;
@@ -162,7 +162,7 @@ fn remove_below(parent: BorrowedFd<'_>, name: &OsStr, depth: usize, lifted: &mut
 }
 
 /// Paths of files and links that were added, changed or removed in `now`, against `before`; sorted.
-pub(super) fn compare(before: &Path, now: &Path) -> io::Result<Vec<String>> {
+pub(in crate::sandbox) fn compare(before: &Path, now: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let (before, now) = (File::open(before)?, File::open(now)?);
     compare_dirs(
@@ -177,7 +177,7 @@ pub(super) fn compare(before: &Path, now: &Path) -> io::Result<Vec<String>> {
 }
 
 /// The same for the upper folder of an overlay: what it lacks is unchanged, a whiteout is removed.
-pub(super) fn compare_overlay(lower: &Path, upper: &Path) -> io::Result<Vec<String>> {
+pub(in crate::sandbox) fn compare_overlay(lower: &Path, upper: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let (lower, upper) = (File::open(lower)?, File::open(upper)?);
     compare_dirs(

@@ -7,13 +7,21 @@ use std::os::fd::OwnedFd;
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Connections of one sandbox at a time; further ones wait.
 const CONNECTIONS: usize = 64;
 
-/// Forwards until it is dropped; the connections end with it.
-pub(super) async fn forward(listener: OwnedFd, proxy: SocketAddr) -> std::io::Result<()> {
+/// Forwards until the task is aborted; the connections end with it.
+pub(in crate::sandbox) fn spawn(listener: OwnedFd, proxy: SocketAddr) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        if let Err(error) = forward(listener, proxy).await {
+            tracing::warn!(%error, "a sandbox lost its way to the proxy");
+        }
+    })
+}
+
+async fn forward(listener: OwnedFd, proxy: SocketAddr) -> std::io::Result<()> {
     let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
     let mut connections = JoinSet::new();
     loop {

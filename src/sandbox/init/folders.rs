@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fchmod, mkdirat};
 
-use super::super::stream::{self, Target};
-use super::super::{tree, wire};
 use super::root;
+use crate::sandbox::control::stream::{self, Target};
+use crate::sandbox::control::wire;
+use crate::sandbox::tree;
 
 /// Where a tree goes or comes from: `path` is resolved as if `base` were the root.
 pub(super) struct Place {
@@ -99,7 +100,7 @@ impl Place {
 
 /// Makes `path` an empty folder that nothing inside has touched.
 ///
-/// In namespaces: a fresh mount, on a mount point that cannot be moved. Without: emptied, and
+/// In namespaces: a fresh mount, on a mount point that cannot be moved. Else: emptied, and
 /// anything but a folder replaced.
 pub(super) fn reset(setup: &wire::Setup, path: &Path) -> Result<(), String> {
     let fail = |error: &dyn std::fmt::Display| format!("`{}` could not be emptied: {error}", path.display());
@@ -117,7 +118,13 @@ pub(super) fn reset(setup: &wire::Setup, path: &Path) -> Result<(), String> {
             parent = stream::open_dir(parent.as_fd(), name)?;
             name = next;
         }
-        tree::empty(parent.as_fd(), name)
+        tree::empty(parent.as_fd(), name)?;
+        if setup.mode == wire::Mode::Container && path.starts_with("/logs") {
+            // The tests may run as another user than the init. Whatever else could write here has been ended.
+            let folder = stream::open_dir(parent.as_fd(), name)?;
+            fchmod(&folder, Mode::from_bits_truncate(0o777))?;
+        }
+        Ok(())
     };
     again().map_err(|error| fail(&error))
 }

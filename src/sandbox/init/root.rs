@@ -14,9 +14,10 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode;
 use nix::unistd::{chdir, pivot_root, sethostname};
 
-use super::super::{sys, wire::Setup};
 use super::Failure;
 use super::namespaces::{STAGE, by_descriptor};
+use crate::sandbox::control::wire::Setup;
+use crate::sandbox::sys;
 
 /// Memory that the sandbox may fill with files where no disk limit is set.
 const MEMORY_FILES: u64 = 1 << 30;

@@ -6,19 +6,23 @@
 
 mod command;
 mod confine;
+mod container;
 mod folders;
+mod listing;
 mod namespaces;
 mod processes;
 mod root;
 mod serve;
+mod user;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 
+use super::control::wire::{self, Mode, Reply, Request, Setup};
 use super::sys;
-use super::wire::{self, Mode, Reply, Request, Setup};
 
 /// Why a sandbox could not be built.
 #[derive(Debug)]
@@ -44,11 +48,19 @@ impl Failure {
     }
 }
 
-/// Entry of the hidden subcommand; `args` are those after its name (none yet).
+/// Name of the hidden subcommand that [`init_main`] implements.
+pub const INIT_COMMAND: &str = "__sandbox-init";
+
+/// Entry of the hidden subcommand; `args` are those after its name: none, its control socket being descriptor 0, or
+/// the path of the socket at which the host waits, for process 1 of a container.
 ///
 /// Serves until its control socket closes. Failures travel over that socket, never to a terminal.
-pub fn init_main(_args: &[OsString]) -> ExitCode {
-    match run() {
+pub fn init_main(args: &[OsString]) -> ExitCode {
+    let served = match args.first() {
+        Some(socket) => container::run(Path::new(socket)),
+        None => run(),
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(_gone) => ExitCode::FAILURE,
     }
@@ -66,6 +78,7 @@ fn run() -> io::Result<()> {
             Err(failure) => Err(failure),
         },
         Mode::Weak => confined(&setup, &host, &control),
+        Mode::Container => Err(Failure::new("setup", "a container's, outside of one")),
     };
     report(&control, outcome)
 }
@@ -73,7 +86,7 @@ fn run() -> io::Result<()> {
 fn report(control: &OwnedFd, outcome: Result<(), Failure>) -> io::Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(Failure { reason, refused }) => wire::send_reply(control.as_fd(), &Reply::Failed { reason, refused }, None),
+        Err(Failure { reason, refused }) => wire::send_reply(control.as_fd(), &Reply::Failed { reason, refused }, &[]),
     }
 }
 
@@ -92,15 +105,16 @@ fn in_namespaces(setup: &Setup, host: &OwnedFd, control: OwnedFd) -> io::Result<
 }
 
 fn inner(setup: &Setup, control: &OwnedFd) -> Result<(), Failure> {
-    let listener = namespaces::listen(setup)?;
+    sys::loopback_up().map_err(|error| Failure::refused("loopback", error))?;
+    let listeners = namespaces::listen(setup)?;
     root::build(setup)?;
     let fence = confine::Fence::namespaces(setup)?;
-    serve::serve(setup, fence, control, listener, None)
+    serve::serve(setup, fence, control, listeners, None)
 }
 
 fn confined(setup: &Setup, host: &OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     namespaces::leave_root()?;
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| Failure::new("subreaper", error))?;
     let fence = confine::Fence::weak(setup)?;
-    serve::serve(setup, fence, control, None, Some(host.as_fd()))
+    serve::serve(setup, fence, control, Vec::new(), Some(host.as_fd()))
 }

@@ -14,12 +14,13 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::super::wire::{self, Mode, Reply, Request, Setup};
 use super::Failure;
 use super::command::{self, Command};
 use super::confine::Fence;
 use super::folders::{self, Place};
-use super::processes;
+use super::user::Account;
+use super::{listing, processes};
+use crate::sandbox::control::wire::{self, Mode, Reply, Request, Setup};
 
 /// How often memory is measured while commands run.
 const MEMORY_TICK: Duration = Duration::from_millis(100);
@@ -42,6 +43,8 @@ struct Server<'a> {
     fence: Fence,
     control: BorrowedFd<'a>,
     running: Vec<Running>,
+    /// Processes that the container's memory limit has ended so far.
+    killed_for_memory: u64,
 }
 
 /// Says that the sandbox is ready, then serves until its end.
@@ -49,7 +52,7 @@ pub(super) fn serve(
     setup: &Setup,
     fence: Fence,
     control: &OwnedFd,
-    listener: Option<OwnedFd>,
+    listeners: Vec<OwnedFd>,
     host: Option<BorrowedFd<'_>>,
 ) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::new("serve", error);
@@ -58,19 +61,20 @@ pub(super) fn serve(
         fence,
         control: control.as_fd(),
         running: Vec::new(),
+        killed_for_memory: 0,
     };
-    let signals = server.start(listener.as_ref()).map_err(fail)?;
-    drop(listener);
+    let signals = server.start(&listeners).map_err(fail)?;
+    drop(listeners);
     let served = server.run(&signals, host);
     // In namespaces the kernel would do this; without, nobody else does.
-    let _ = processes::kill_all(setup.mode == Mode::Namespaces, |_| {});
+    let _ = processes::kill_all(setup.mode != Mode::Weak, |_| {});
     // The host is gone or told: there is nobody to report to.
     drop(served);
     Ok(())
 }
 
 impl Server<'_> {
-    fn start(&self, listener: Option<&OwnedFd>) -> io::Result<SignalFd> {
+    fn start(&self, listeners: &[OwnedFd]) -> io::Result<SignalFd> {
         let mut children = SigSet::empty();
         children.add(Signal::SIGCHLD);
         children.thread_block()?;
@@ -79,7 +83,8 @@ impl Server<'_> {
         let ready = Reply::Ready {
             landlock: self.fence.has_landlock(),
         };
-        wire::send_reply(self.control, &ready, listener.map(AsFd::as_fd))?;
+        let listeners: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
+        wire::send_reply(self.control, &ready, &listeners)?;
         Ok(signals)
     }
 
@@ -181,19 +186,23 @@ impl Server<'_> {
             ..
         } = self.running.swap_remove(at);
         let Some(id) = id else { return Ok(()) };
-        self.reply(
-            &Reply::Exited {
-                id,
-                code,
-                timed_out,
-                out_of_memory,
-            },
-            None,
-        )
+        let killed = if self.setup.mode == Mode::Container {
+            processes::killed_for_memory()
+        } else {
+            0
+        };
+        let out_of_memory = out_of_memory || killed > self.killed_for_memory;
+        self.killed_for_memory = killed;
+        self.reply(&Reply::Exited {
+            id,
+            code,
+            timed_out,
+            out_of_memory,
+        })
     }
 
-    fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        wire::send_reply(self.control, reply, fd)
+    fn reply(&self, reply: &Reply) -> io::Result<()> {
+        wire::send_reply(self.control, reply, &[])
     }
 
     fn answer(&self, id: u64, outcome: Result<usize, String>) -> io::Result<()> {
@@ -201,7 +210,7 @@ impl Server<'_> {
             Ok(count) => Reply::Done { id, count },
             Err(reason) => Reply::Error { id, reason },
         };
-        self.reply(&reply, None)
+        self.reply(&reply)
     }
 
     fn handle(&mut self, request: Request, extra: Option<OwnedFd>) -> io::Result<()> {
@@ -212,21 +221,21 @@ impl Server<'_> {
                 argv,
                 env,
                 cwd,
+                user,
                 timeout_ms,
             } => {
-                match command::start(
-                    &Command {
-                        argv,
-                        env,
-                        cwd,
-                        stdin: extra,
-                    },
-                    &self.fence,
-                ) {
+                let command = Command {
+                    argv,
+                    env,
+                    cwd,
+                    stdin: extra,
+                    account: None,
+                };
+                match self.start_command(command, user.as_deref()) {
                     Ok((pid, output)) => {
                         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
                         self.track(Some(id), pid, deadline);
-                        self.reply(&Reply::Started { id }, Some(output.as_fd()))
+                        wire::send_reply(self.control, &Reply::Started { id }, &[output.as_fd()])
                     }
                     Err(reason) => self.answer(id, Err(reason)),
                 }
@@ -242,12 +251,13 @@ impl Server<'_> {
                 }
                 Ok(())
             }
-            Request::Receive { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::receive),
-            Request::Send { id, base, path } => self.transfer(id, extra, &Place { base, path }, Place::send),
+            Request::Receive { id, base, path } => self.transfer(id, extra, |to| Place { base, path }.receive(to)),
+            Request::Send { id, base, path } => self.transfer(id, extra, |to| Place { base, path }.send(to)),
+            Request::List { id, path } => self.transfer(id, extra, |to| listing::write(&path, to)),
             Request::EndProcesses { id } => {
                 let mut statuses = Vec::new();
                 let commands = self.running.len();
-                let own = self.setup.mode == Mode::Namespaces;
+                let own = self.setup.mode != Mode::Weak;
                 let ended = processes::kill_all(own, |status| statuses.push(status));
                 for status in statuses {
                     self.ended(status)?;
@@ -259,17 +269,34 @@ impl Server<'_> {
         }
     }
 
+    /// As `user`, else as who the setup names.
+    fn start_command(&self, mut command: Command, user: Option<&str>) -> Result<(Pid, OwnedFd), String> {
+        if let Some(name) = user.or(self.setup.user.as_deref()) {
+            if self.setup.mode != Mode::Container {
+                return Err(format!(
+                    "a command as user `{name}` needs a backend with several users, such as `docker`"
+                ));
+            }
+            let account = Account::find(name)?;
+            command
+                .env
+                .entry("HOME".to_owned())
+                .or_insert_with(|| account.home.clone());
+            command.account = Some(account);
+        }
+        command::start(&command, &self.fence)
+    }
+
     fn transfer(
         &mut self,
         id: u64,
         stream: Option<OwnedFd>,
-        place: &Place,
-        work: fn(&Place, OwnedFd) -> io::Result<()>,
+        work: impl FnOnce(OwnedFd) -> io::Result<()>,
     ) -> io::Result<()> {
         let Some(stream) = stream else {
             return self.answer(id, Err("a transfer without a stream".to_owned()));
         };
-        match command::start_inside(&self.fence, || work(place, stream)) {
+        match command::start_inside(&self.fence, || work(stream)) {
             Ok(pid) => {
                 self.track(None, pid, Some(Instant::now() + TRANSFER));
                 self.answer(id, Ok(0))

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Keeps the first and the last half of `limit` bytes.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(in crate::sandbox) struct Bounded {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     half: usize,
@@ -12,7 +12,7 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::sandbox) fn new(limit: usize) -> Self {
         Self {
             head: Vec::new(),
             tail: VecDeque::new(),
@@ -21,7 +21,7 @@ impl Bounded {
         }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::sandbox) fn push(&mut self, bytes: &[u8]) {
         let room = self.half.saturating_sub(self.head.len()).min(bytes.len());
         let (first, mut rest) = bytes.split_at(room);
         self.head.extend_from_slice(first);
@@ -37,7 +37,7 @@ impl Bounded {
     }
 
     /// The text, lossily decoded, and how many bytes it lacks.
-    pub(super) fn finish(mut self) -> (String, u64) {
+    pub(in crate::sandbox) fn finish(mut self) -> (String, u64) {
         if self.dropped > 0 {
             let note = format!("\n[… {} bytes left out …]\n", self.dropped);
             self.head.extend_from_slice(note.as_bytes());

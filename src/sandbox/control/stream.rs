@@ -30,12 +30,12 @@ fn other(message: String) -> io::Error {
     io::Error::other(message)
 }
 
-pub(super) fn kind(stat: &FileStat) -> SFlag {
+pub(in crate::sandbox) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 /// Names in a folder, sorted, without `.` and `..`.
-pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+pub(in crate::sandbox) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let again = openat(
         dir,
         ".",
@@ -54,7 +54,7 @@ pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
 }
 
 /// Opens a folder by name without following a link.
-pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &OsStr) -> nix::Result<OwnedFd> {
+pub(in crate::sandbox) fn open_dir(parent: BorrowedFd<'_>, name: &OsStr) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat(parent, name, flags, Mode::empty())
 }
@@ -73,7 +73,7 @@ fn header(out: &mut impl Write, entry: u8, mode: u32, size: u64, text: &[u8]) ->
 }
 
 /// Sends the file or folder open as `top`, or the reason why it could not be read to its end.
-pub(super) fn send(top: io::Result<OwnedFd>, out: &mut impl Write) -> io::Result<()> {
+pub(in crate::sandbox) fn send(top: io::Result<OwnedFd>, out: &mut impl Write) -> io::Result<()> {
     let sent = top.and_then(|top| {
         let stat = fstat(&top)?;
         match kind(&stat) {
@@ -90,7 +90,7 @@ pub(super) fn send(top: io::Result<OwnedFd>, out: &mut impl Write) -> io::Result
 }
 
 /// Says that this end failed, with the error's number.
-pub(super) fn failed(error: &io::Error, out: &mut impl Write) -> io::Result<()> {
+pub(in crate::sandbox) fn failed(error: &io::Error, out: &mut impl Write) -> io::Result<()> {
     header(
         out,
         FAILED,
@@ -102,13 +102,13 @@ pub(super) fn failed(error: &io::Error, out: &mut impl Write) -> io::Result<()> 
 }
 
 /// Says that this end is done.
-pub(super) fn finished(out: &mut impl Write) -> io::Result<()> {
+pub(in crate::sandbox) fn finished(out: &mut impl Write) -> io::Result<()> {
     header(out, END, 0, 0, b"")?;
     out.flush()
 }
 
 /// How the other end fared: reads what `finished` or `failed` wrote.
-pub(super) fn outcome(input: &mut impl Read) -> io::Result<()> {
+pub(in crate::sandbox) fn outcome(input: &mut impl Read) -> io::Result<()> {
     match read_header(input)? {
         (END, ..) => Ok(()),
         (FAILED, number, _, text) => Err(failure(number, &text)),
@@ -167,31 +167,31 @@ fn send_dir(dir: BorrowedFd<'_>, path: &Path, stat: &FileStat, depth: usize, out
 }
 
 /// Where a tree goes, and what of it is taken.
-pub(super) struct Target<'a> {
+pub(in crate::sandbox) struct Target<'a> {
     /// Opened by the caller, who knows that it is the right folder.
-    pub(super) parent: BorrowedFd<'a>,
+    pub(in crate::sandbox) parent: BorrowedFd<'a>,
     /// Name of the file or folder in it.
-    pub(super) name: OsString,
+    pub(in crate::sandbox) name: OsString,
     /// A folder already there into which the content of a folder goes.
-    pub(super) folder: Option<OwnedFd>,
+    pub(in crate::sandbox) folder: Option<OwnedFd>,
     /// Whether links that lead out of the tree are left out.
-    pub(super) contained: bool,
+    pub(in crate::sandbox) contained: bool,
     /// Bytes and entries beyond which the stream is refused.
-    pub(super) limit: u64,
+    pub(in crate::sandbox) limit: u64,
 }
 
 /// What came.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Received {
+pub(in crate::sandbox) struct Received {
     /// Links left out because they lead elsewhere.
-    pub(super) links_left_out: usize,
+    pub(in crate::sandbox) links_left_out: usize,
 }
 
 /// Receives what `send` wrote.
 ///
 /// # Errors
 /// The sender's failure with its number, a path that is not a plain relative one, more than the limit.
-pub(super) fn receive(input: &mut impl Read, target: Target<'_>) -> io::Result<Received> {
+pub(in crate::sandbox) fn receive(input: &mut impl Read, target: Target<'_>) -> io::Result<Received> {
     let mut received = Received::default();
     let Target {
         parent,

@@ -11,8 +11,9 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, Pid, chdir, execve, pipe2, setsid};
 
-use super::super::sys;
 use super::confine::Fence;
+use super::user::Account;
+use crate::sandbox::sys;
 
 /// Exit code of a shell where a program is not there.
 const NOT_FOUND: i32 = 127;
@@ -25,6 +26,8 @@ pub(super) struct Command {
     pub(super) env: BTreeMap<String, String>,
     pub(super) cwd: String,
     pub(super) stdin: Option<OwnedFd>,
+    /// Who runs it; `None` is the init's own user.
+    pub(super) account: Option<Account>,
 }
 
 /// Starts it. Gives its process and the reading end of its output.
@@ -110,7 +113,8 @@ fn prepare(command: &Command, fence: &Fence, output: &OwnedFd) -> Result<(), Str
         Ok(())
     };
     plumb().map_err(|error| error.to_string())?;
-    fence.apply()
+    fence.apply()?;
+    command.account.as_ref().map_or(Ok(()), Account::assume)
 }
 
 /// The command in the form the kernel takes.

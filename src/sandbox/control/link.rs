@@ -11,18 +11,19 @@ use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
-use super::sys;
 use super::wire::{self, Reply, Request};
+use crate::sandbox::sys;
 
 /// Most replies to one request: started, exited.
 const REPLIES: usize = 4;
 /// How long the init may take to read a request, or to answer one that needs no work.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(in crate::sandbox) const PATIENCE: Duration = Duration::from_secs(30);
 
-type Delivery = (Reply, Option<OwnedFd>);
+/// A reply and what came with it.
+pub(in crate::sandbox) type Delivery = (Reply, Vec<OwnedFd>);
 
 /// Shared by everything that talks to one init.
-pub(super) struct Link {
+pub(in crate::sandbox) struct Link {
     socket: AsyncFd<OwnedFd>,
     /// `None` once the init is gone.
     waiting: Mutex<Option<HashMap<u64, mpsc::Sender<Delivery>>>>,
@@ -30,16 +31,16 @@ pub(super) struct Link {
 }
 
 /// Replies to one request. Dropped early, the command of that request is killed.
-pub(super) struct Replies {
-    pub(super) id: u64,
+pub(in crate::sandbox) struct Replies {
+    pub(in crate::sandbox) id: u64,
     link: Arc<Link>,
     received: mpsc::Receiver<Delivery>,
-    pub(super) finished: bool,
+    pub(in crate::sandbox) finished: bool,
 }
 
 impl Link {
     /// Takes the socket over; `socket` is non-blocking.
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Arc<Self>> {
+    pub(in crate::sandbox) fn new(socket: OwnedFd) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             socket: sys::watched(socket)?,
             waiting: Mutex::new(Some(HashMap::new())),
@@ -48,7 +49,7 @@ impl Link {
     }
 
     /// The next message; `None` when the init is gone.
-    pub(super) async fn receive(&self) -> io::Result<Option<Delivery>> {
+    pub(in crate::sandbox) async fn receive(&self) -> io::Result<Option<Delivery>> {
         loop {
             let mut ready = self.socket.readable().await?;
             if let Ok(message) = ready.try_io(|socket| wire::receive_reply(socket.as_fd())) {
@@ -58,8 +59,8 @@ impl Link {
     }
 
     /// Delivers replies until the init is gone; then nobody waits any longer.
-    pub(super) async fn deliver(self: Arc<Self>) {
-        while let Ok(Some((reply, fd))) = self.receive().await {
+    pub(in crate::sandbox) async fn deliver(self: Arc<Self>) {
+        while let Ok(Some((reply, fds))) = self.receive().await {
             let id = match &reply {
                 Reply::Started { id } | Reply::Exited { id, .. } | Reply::Done { id, .. } | Reply::Error { id, .. } => {
                     *id
@@ -69,14 +70,14 @@ impl Link {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(receiver) = waiting.as_ref().and_then(|waiting| waiting.get(&id)) {
                 // A full queue means more replies than the protocol has; the receiver is told by its end.
-                let _ = receiver.try_send((reply, fd));
+                let _ = receiver.try_send((reply, fds));
             }
         }
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Sends a request within `PATIENCE`.
-    pub(super) async fn send(&self, request: &Request, extra: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(in crate::sandbox) async fn send(&self, request: &Request, extra: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let extra = extra.map(|fd| fd.try_clone_to_owned()).transpose()?;
         let send = async {
             loop {
@@ -93,7 +94,7 @@ impl Link {
     }
 
     /// Sends the request that `make` builds for a new number; `None` when the init is gone.
-    pub(super) async fn request(
+    pub(in crate::sandbox) async fn request(
         self: &Arc<Self>,
         make: impl FnOnce(u64) -> Request,
         extra: Option<BorrowedFd<'_>>,
@@ -115,7 +116,7 @@ impl Link {
     }
 
     /// Closes both directions: the init ends, and everything inside with it.
-    pub(super) fn close(&self) {
+    pub(in crate::sandbox) fn close(&self) {
         // Closed already is closed.
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
     }
@@ -123,7 +124,7 @@ impl Link {
 
 impl Replies {
     /// The next reply; `None` when the init is gone or silent for `patience`.
-    pub(super) async fn next(&mut self, patience: Duration) -> io::Result<Delivery> {
+    pub(in crate::sandbox) async fn next(&mut self, patience: Duration) -> io::Result<Delivery> {
         match tokio::time::timeout(patience, self.received.recv()).await {
             Ok(Some(delivery)) => Ok(delivery),
             Ok(None) => Err(io::ErrorKind::BrokenPipe.into()),

@@ -8,10 +8,10 @@ use crate::sandbox::PATH;
 
 /// Paths of one sandbox.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub(super) mode: Mode,
-    pub(super) scratch: PathBuf,
-    pub(super) workdir: String,
+pub(in crate::sandbox) struct Layout {
+    pub(in crate::sandbox) mode: Mode,
+    pub(in crate::sandbox) scratch: PathBuf,
+    pub(in crate::sandbox) workdir: String,
 }
 
 impl Layout {
@@ -19,7 +19,7 @@ impl Layout {
     ///
     /// In namespaces the base is the sandbox's own root. Without, it is the host folder that stands for
     /// the path's first part; another path stays what it is, as the host's.
-    pub(super) fn split(&self, inside: &str) -> (PathBuf, PathBuf) {
+    pub(in crate::sandbox) fn split(&self, inside: &str) -> (PathBuf, PathBuf) {
         let below = |path: &str, prefix: &str| Path::new(path).strip_prefix(prefix).ok().map(Path::to_owned);
         if self.mode == Mode::Weak {
             let known = [(self.workdir.as_str(), "work"), ("/logs", "logs"), ("/tests", "tests")];
@@ -39,7 +39,7 @@ impl Layout {
     }
 
     /// The path by which a command finds `inside`.
-    pub(super) fn path(&self, inside: &str) -> String {
+    pub(in crate::sandbox) fn path(&self, inside: &str) -> String {
         let (base, rest) = self.split(inside);
         if base == Path::new("/") || rest.as_os_str().is_empty() {
             return if base == Path::new("/") {
@@ -52,15 +52,17 @@ impl Layout {
     }
 
     /// Environment of every command, before the task's own.
-    pub(super) fn environment(&self) -> BTreeMap<String, String> {
+    pub(in crate::sandbox) fn environment(&self) -> BTreeMap<String, String> {
         let mut env = BTreeMap::from([
             ("PATH".to_owned(), PATH.to_owned()),
             ("LANG".to_owned(), "C.UTF-8".to_owned()),
-            ("HOME".to_owned(), self.path("/root")),
             ("LEGO_WORKDIR".to_owned(), self.path(&self.workdir)),
             ("LEGO_LOGS_DIR".to_owned(), self.path("/logs")),
             ("LEGO_TESTS_DIR".to_owned(), self.path("/tests")),
         ]);
+        if self.mode != Mode::Container {
+            env.insert("HOME".to_owned(), self.path("/root"));
+        }
         if self.mode == Mode::Weak {
             env.insert("TMPDIR".to_owned(), self.path("/tmp"));
         }

@@ -16,19 +16,19 @@ use nix::unistd::ForkResult;
 use tokio::io::unix::AsyncFd;
 
 /// Forks. Callers are single-threaded, so the child may allocate.
-pub(super) fn fork() -> nix::Result<ForkResult> {
+pub(in crate::sandbox) fn fork() -> nix::Result<ForkResult> {
     // SAFETY: only the init calls this, and it has one thread.
     unsafe { nix::unistd::fork() }
 }
 
 /// Ends this process without running destructors of the parent's objects.
-pub(super) fn exit_now(code: i32) -> ! {
+pub(in crate::sandbox) fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes any integer and does not return.
     unsafe { libc::_exit(code) }
 }
 
 /// A handle on a process that becomes readable when it ends.
-pub(super) fn pidfd(pid: i32) -> io::Result<OwnedFd> {
+pub(in crate::sandbox) fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if fd < 0 {
@@ -39,7 +39,7 @@ pub(super) fn pidfd(pid: i32) -> io::Result<OwnedFd> {
 }
 
 /// Takes ownership of descriptor 0 as it was handed over at start.
-pub(super) fn take_stdin() -> io::Result<OwnedFd> {
+pub(in crate::sandbox) fn take_stdin() -> io::Result<OwnedFd> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let null = File::open("/dev/null")?;
     redirect(null.as_fd(), 0)?;
@@ -47,7 +47,7 @@ pub(super) fn take_stdin() -> io::Result<OwnedFd> {
 }
 
 /// Makes `to` (0, 1 or 2) the same open file as `from`.
-pub(super) fn redirect(from: BorrowedFd<'_>, to: i32) -> io::Result<()> {
+pub(in crate::sandbox) fn redirect(from: BorrowedFd<'_>, to: i32) -> io::Result<()> {
     // SAFETY: `from` is open for the length of the call; `to` is a standard stream that no object owns.
     if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 {
         return Err(io::Error::last_os_error());
@@ -56,19 +56,19 @@ pub(super) fn redirect(from: BorrowedFd<'_>, to: i32) -> io::Result<()> {
 }
 
 /// Marks every descriptor but the standard streams close-on-exec.
-pub(super) fn close_on_exec() {
+pub(in crate::sandbox) fn close_on_exec() {
     // SAFETY: integers only; 4 is CLOSE_RANGE_CLOEXEC. An old kernel refuses, and each is marked at its birth anyway.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 4) };
 }
 
 /// Owns descriptors that `recvmsg` delivered.
-pub(super) fn own(raw: i32) -> OwnedFd {
+pub(in crate::sandbox) fn own(raw: i32) -> OwnedFd {
     // SAFETY: the kernel installed it for this message; the caller passes each once.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
 /// Adds attributes (`MOUNT_ATTR_*`) to a mount, and to those below it if `recursive`.
-pub(super) fn mount_attributes(path: &Path, set: u64, recursive: bool) -> io::Result<()> {
+pub(in crate::sandbox) fn mount_attributes(path: &Path, set: u64, recursive: bool) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attr = libc::mount_attr {
         attr_set: set,
@@ -96,7 +96,7 @@ pub(super) fn mount_attributes(path: &Path, set: u64, recursive: bool) -> io::Re
 }
 
 /// Switches the loopback interface of this network namespace on.
-pub(super) fn loopback_up() -> io::Result<()> {
+pub(in crate::sandbox) fn loopback_up() -> io::Result<()> {
     let socket = nix::sys::socket::socket(
         nix::sys::socket::AddressFamily::Inet,
         nix::sys::socket::SockType::Datagram,
@@ -116,7 +116,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
 }
 
 /// Empties the bounding set: no `exec` brings a capability back.
-pub(super) fn drop_bounding_set() {
+pub(in crate::sandbox) fn drop_bounding_set() {
     for capability in 0..64 {
         // SAFETY: integers only; numbers past the last capability are refused.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
@@ -126,7 +126,7 @@ pub(super) fn drop_bounding_set() {
 }
 
 /// Empties this process's own capability sets.
-pub(super) fn drop_capabilities() -> io::Result<()> {
+pub(in crate::sandbox) fn drop_capabilities() -> io::Result<()> {
     #[repr(C)]
     struct Header(u32, i32);
     let header = Header(0x2008_0522, 0);
@@ -139,7 +139,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 }
 
 /// Whether an overlay's folder hides what is below it in the lower layer.
-pub(super) fn is_opaque(dir: BorrowedFd<'_>) -> bool {
+pub(in crate::sandbox) fn is_opaque(dir: BorrowedFd<'_>) -> bool {
     let mut value = 0u8;
     // SAFETY: the name is NUL-terminated, `value` is one byte and outlives the call.
     let read = unsafe {
@@ -154,13 +154,13 @@ pub(super) fn is_opaque(dir: BorrowedFd<'_>) -> bool {
 }
 
 /// A descriptor that tasks can wait for.
-pub(super) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(in crate::sandbox) fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped.
     Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
 /// An anonymous file that holds `content`, rewound.
-pub(super) fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+pub(in crate::sandbox) fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create(c"lego", MFdFlags::MFD_CLOEXEC)?;
     let mut file = File::from(fd);
     file.write_all(content)?;

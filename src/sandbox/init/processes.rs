@@ -141,9 +141,32 @@ pub(super) fn enforce_memory(limit: u64) -> bool {
     killed
 }
 
+/// How many processes the kernel has ended for this container's memory limit, as its control group counts them (in
+/// either version's file).
+pub(super) fn killed_for_memory() -> u64 {
+    let files = [
+        "/sys/fs/cgroup/memory.events",
+        "/sys/fs/cgroup/memory/memory.oom_control",
+    ];
+    let texts = files.into_iter().filter_map(|file| fs::read_to_string(file).ok());
+    texts.filter_map(|text| counted(&text)).max().unwrap_or(0)
+}
+
+fn counted(text: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Process, parse};
+    use super::{Process, counted, parse};
+
+    #[test]
+    fn both_versions_of_control_groups_count() {
+        assert_eq!(counted("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(counted("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), Some(7));
+        assert_eq!(counted("oom_kill_disable 0\n"), None);
+    }
 
     #[test]
     fn a_name_may_look_like_anything() {

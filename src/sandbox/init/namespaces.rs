@@ -13,8 +13,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Gid, Pid, Uid, getgid, getuid, setgid, setgroups, setuid};
 
-use super::super::{NOBODY, sys, wire::Setup};
 use super::Failure;
+use crate::sandbox::control::wire::Setup;
+use crate::sandbox::local::NOBODY;
+use crate::sandbox::sys;
 
 /// A folder that every system has; it is covered in the sandbox's own mount namespace only.
 pub(super) const STAGE: &str = "/tmp";
@@ -101,18 +103,15 @@ pub(super) fn leave_root() -> Result<(), Failure> {
     nix::sys::prctl::set_dumpable(true).map_err(fail)
 }
 
-/// A listener inside that the host accepts from: the only way out.
-pub(super) fn listen(setup: &Setup) -> Result<Option<OwnedFd>, Failure> {
-    sys::loopback_up().map_err(|error| Failure::refused("loopback", error))?;
-    if setup.proxy_port.is_none() {
-        return Ok(None);
-    }
-    let address = ("127.0.0.1", super::super::PROXY_PORT);
-    let listener = TcpListener::bind(address).map_err(|error| Failure::new("listen for the proxy", error))?;
-    listener
-        .set_nonblocking(true)
-        .map_err(|error| Failure::new("listen for the proxy", error))?;
-    Ok(Some(listener.into()))
+/// Listeners inside that the host accepts from: the only ways out.
+pub(super) fn listen(setup: &Setup) -> Result<Vec<OwnedFd>, Failure> {
+    let listen = |port: &u16| -> io::Result<OwnedFd> {
+        let listener = TcpListener::bind(("127.0.0.1", *port))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener.into())
+    };
+    let listen = |port| listen(port).map_err(|error| Failure::new(format_args!("listen on {port}"), error));
+    setup.listen.iter().map(listen).collect()
 }
 
 /// Waits until the inner init ends; ends it when the host process is gone.

@@ -22,9 +22,9 @@ const MADE: Duration = Duration::from_hours(1);
 
 /// The label of a sandbox's folder. A process is known by its number and its start time together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Owner {
-    pub(super) name: String,
-    pub(super) labels: BTreeMap<String, String>,
+pub(in crate::sandbox) struct Owner {
+    pub(in crate::sandbox) name: String,
+    pub(in crate::sandbox) labels: BTreeMap<String, String>,
     host: String,
     boot: String,
     pid: u32,
@@ -33,7 +33,7 @@ pub(super) struct Owner {
 
 impl Owner {
     /// This process.
-    pub(super) fn here(name: &str, labels: &BTreeMap<String, String>) -> io::Result<Self> {
+    pub(in crate::sandbox) fn here(name: &str, labels: &BTreeMap<String, String>) -> io::Result<Self> {
         let pid = std::process::id();
         Ok(Self {
             name: name.to_owned(),
@@ -45,9 +45,17 @@ impl Owner {
         })
     }
 
+    /// Whether it is this process.
+    pub(in crate::sandbox) fn is_here(&self) -> bool {
+        self.pid == std::process::id()
+            && self.host == host()
+            && self.boot == boot()
+            && start_of(self.pid).ok() == Some(self.start)
+    }
+
     /// Makes the folder `root/name` with this label in it. It has its name only once the label is whole, so that who is
     /// killed on the way leaves a folder that `reap` knows.
-    pub(super) fn make_folder(&self, root: &Path, name: &str) -> io::Result<PathBuf> {
+    pub(in crate::sandbox) fn make_folder(&self, root: &Path, name: &str) -> io::Result<PathBuf> {
         let Self {
             boot, pid, start, host, ..
         } = self;
@@ -68,8 +76,15 @@ impl Owner {
     }
 
     /// Whether the owner is certainly gone. Another machine's is left alone: pids mean nothing across machines.
-    fn is_dead(&self) -> bool {
+    pub(in crate::sandbox) fn is_dead(&self) -> bool {
         self.host == host() && (self.boot != boot() || start_of(self.pid).ok() != Some(self.start))
+    }
+}
+
+/// Removes a sandbox's folder; what cannot be removed is left to `reap` and said.
+pub(in crate::sandbox) fn discard(folder: &Path) {
+    if let Err(error) = remove(folder) {
+        tracing::warn!(path = %folder.display(), %error, "a sandbox's folder could not be removed");
     }
 }
 
@@ -155,7 +170,7 @@ fn abandoned(root: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Removes the folders below `root` whose owner is dead; gives their paths.
-pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
+pub(in crate::sandbox) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = abandoned(root)?;
     let named = labelled(root)?;
     removed.extend(
@@ -171,20 +186,16 @@ pub(super) fn reap(root: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Folders below `root` that are this process's own.
-pub(super) fn own(root: &Path) -> io::Result<Vec<PathBuf>> {
-    let here = Owner::here("", &BTreeMap::new())?;
-    let mine = |owner: &Owner| {
-        (&owner.host, &owner.boot, owner.pid, owner.start) == (&here.host, &here.boot, here.pid, here.start)
-    };
+pub(in crate::sandbox) fn own(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(labelled(root)?
         .into_iter()
-        .filter(|(_, owner)| mine(owner))
+        .filter(|(_, owner)| owner.is_here())
         .map(|(path, _)| path)
         .collect())
 }
 
 /// Removes a sandbox's folder, its label last: who is killed on the way leaves a folder that `reap` still knows.
-pub(super) fn remove(folder: &Path) -> io::Result<()> {
+pub(in crate::sandbox) fn remove(folder: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Ok(());
     };
@@ -198,6 +209,21 @@ pub(super) fn remove(folder: &Path) -> io::Result<()> {
         }
     }
     tree::remove(File::open(parent)?.as_fd(), name)
+}
+
+/// A name that a host may have.
+pub(in crate::sandbox) fn host_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(48)
+        .collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() {
+        "sandbox".to_owned()
+    } else {
+        plain.to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -14,49 +14,55 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::sys;
+use crate::sandbox::sys;
 
 /// Largest reply.
 const DATAGRAM: usize = 16 * 1024;
 /// Largest request: a command line, its environment and its text.
 const BODY: u64 = 64 * 1024 * 1024;
 
-/// Whether the init makes namespaces, or confines as well as it can without.
+/// What the init makes around the commands: namespaces, as good a fence as there is without, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Mode {
+pub(in crate::sandbox) enum Mode {
     Namespaces,
     Weak,
+    /// The init is process 1 of a container that somebody else has made.
+    Container,
 }
 
 /// A host folder and where it appears inside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Mount {
-    pub(super) from: PathBuf,
-    pub(super) at: PathBuf,
+pub(in crate::sandbox) struct Mount {
+    pub(in crate::sandbox) from: PathBuf,
+    pub(in crate::sandbox) at: PathBuf,
 }
 
 /// The first message: everything the init needs to build the sandbox.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Setup {
-    pub(super) name: String,
-    pub(super) mode: Mode,
+pub(in crate::sandbox) struct Setup {
+    pub(in crate::sandbox) name: String,
+    pub(in crate::sandbox) mode: Mode,
     /// The sandbox's host folder.
-    pub(super) scratch: PathBuf,
+    pub(in crate::sandbox) scratch: PathBuf,
     /// Lower folder of an overlay; `None` where the folder was copied.
-    pub(super) lower: Option<PathBuf>,
-    pub(super) workdir: String,
+    pub(in crate::sandbox) lower: Option<PathBuf>,
+    pub(in crate::sandbox) workdir: String,
     /// Host folders that appear inside, read-only.
-    pub(super) read_only: Vec<Mount>,
-    /// Whether a listener for the proxy is wanted, or (weak mode) its port.
-    pub(super) proxy_port: Option<u16>,
-    pub(super) memory: Option<u64>,
-    pub(super) pids: Option<u32>,
-    pub(super) disk: Option<u64>,
-    pub(super) lifetime_ms: u64,
+    pub(in crate::sandbox) read_only: Vec<Mount>,
+    /// Ports of loopback inside on which the init listens for the host.
+    pub(in crate::sandbox) listen: Vec<u16>,
+    /// The host's port to which connections stay allowed without namespaces.
+    pub(in crate::sandbox) proxy_port: Option<u16>,
+    /// Who commands run as that name nobody; `None` is the init's own user.
+    pub(in crate::sandbox) user: Option<String>,
+    pub(in crate::sandbox) memory: Option<u64>,
+    pub(in crate::sandbox) pids: Option<u32>,
+    pub(in crate::sandbox) disk: Option<u64>,
+    pub(in crate::sandbox) lifetime_ms: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(in crate::sandbox) enum Request {
     Setup(Box<Setup>),
     /// Descriptor 1, where there is one, is its standard input.
     Exec {
@@ -64,6 +70,8 @@ pub(super) enum Request {
         argv: Vec<String>,
         env: BTreeMap<String, String>,
         cwd: String,
+        /// `None` is the setup's.
+        user: Option<String>,
         timeout_ms: u64,
     },
     /// Ends one command and all that it started.
@@ -82,6 +90,11 @@ pub(super) enum Request {
         base: PathBuf,
         path: PathBuf,
     },
+    /// Descriptor 1 takes what is below `path`, as [`super::listing`] writes it.
+    List {
+        id: u64,
+        path: PathBuf,
+    },
     EndProcesses {
         id: u64,
     },
@@ -92,8 +105,8 @@ pub(super) enum Request {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply {
-    /// Comes with the proxy's listener where one was asked for.
+pub(in crate::sandbox) enum Reply {
+    /// Comes with the listeners that were asked for, in that order.
     Ready {
         landlock: bool,
     },
@@ -165,7 +178,11 @@ fn receive_bytes(socket: BorrowedFd<'_>, flags: MsgFlags) -> io::Result<Option<(
 }
 
 /// Sends a request; `extra` is its stream or standard input.
-pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request, extra: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(in crate::sandbox) fn send_request(
+    socket: BorrowedFd<'_>,
+    request: &Request,
+    extra: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let body = sys::memory_file(&serde_json::to_vec(request).map_err(invalid)?)?;
     let mut fds = vec![body.as_fd()];
     fds.extend(extra);
@@ -173,7 +190,7 @@ pub(super) fn send_request(socket: BorrowedFd<'_>, request: &Request, extra: Opt
 }
 
 /// The next request and its extra descriptor; `None` when the host is gone.
-pub(super) fn receive_request(socket: BorrowedFd<'_>) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
+pub(in crate::sandbox) fn receive_request(socket: BorrowedFd<'_>) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
     let Some((_, fds)) = receive_bytes(socket, MsgFlags::empty())? else {
         return Ok(None);
     };
@@ -198,19 +215,16 @@ fn parse<T: DeserializeOwned>(body: OwnedFd) -> io::Result<T> {
     serde_json::from_slice(&bytes).map_err(invalid)
 }
 
-/// Sends a reply with at most one descriptor.
-pub(super) fn send_reply(socket: BorrowedFd<'_>, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Sends a reply with its descriptors.
+pub(in crate::sandbox) fn send_reply(socket: BorrowedFd<'_>, reply: &Reply, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(reply).map_err(invalid)?;
-    send_bytes(socket, &bytes, fd.as_slice())
+    send_bytes(socket, &bytes, fds)
 }
 
-/// The next reply and its descriptor, without waiting; `None` when the init is gone.
-pub(super) fn receive_reply(socket: BorrowedFd<'_>) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
+/// The next reply and its descriptors, without waiting; `None` when the init is gone.
+pub(in crate::sandbox) fn receive_reply(socket: BorrowedFd<'_>) -> io::Result<Option<(Reply, Vec<OwnedFd>)>> {
     let Some((bytes, fds)) = receive_bytes(socket, MsgFlags::MSG_DONTWAIT)? else {
         return Ok(None);
     };
-    Ok(Some((
-        serde_json::from_slice(&bytes).map_err(invalid)?,
-        fds.into_iter().next(),
-    )))
+    Ok(Some((serde_json::from_slice(&bytes).map_err(invalid)?, fds)))
 }

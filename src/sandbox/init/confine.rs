@@ -15,15 +15,18 @@ use seccompiler::{
     SeccompFilter, SeccompRule as Rule,
 };
 
-use super::super::{sys, wire::Setup};
 use super::Failure;
+use crate::sandbox::control::wire::Setup;
+use crate::sandbox::{local, sys};
 
 /// Newest landlock that the rules are written for; older kernels enforce what they know.
 const LANDLOCK: ABI = ABI::V6;
 
 /// The limits of one sandbox, ready to be put around a command.
 pub(super) struct Fence {
-    filters: [BpfProgram; 2],
+    filters: Vec<BpfProgram>,
+    /// Whether commands keep what the container gave them: its capabilities, programs with a set-user bit.
+    privileges: bool,
     landlock: Option<Folders>,
     pids: Option<u64>,
     file_size: Option<u64>,
@@ -41,7 +44,8 @@ impl Fence {
         sys::drop_bounding_set();
         nix::sys::prctl::set_dumpable(false).map_err(|error| Failure::new("dumpable", error))?;
         Ok(Self {
-            filters: filters(false)?,
+            filters: filters(false)?.into(),
+            privileges: false,
             landlock: None,
             pids: setup.pids.map(u64::from),
             file_size: setup.disk,
@@ -55,10 +59,24 @@ impl Fence {
             proxy_port: setup.proxy_port,
         };
         Ok(Self {
-            filters: filters(true)?,
+            filters: filters(true)?.into(),
+            privileges: false,
             landlock: has_landlock().then_some(folders),
             // The kernel counts all processes of this user, not only those inside.
             pids: setup.pids.map(|pids| u64::from(pids) + processes_of_this_user()),
+            file_size: setup.disk,
+        })
+    }
+
+    /// The container is the fence: only what it has no setting for is added.
+    pub(super) fn container(setup: &Setup) -> Result<Self, Failure> {
+        // Root inside must not read this process's memory or descriptors.
+        nix::sys::prctl::set_dumpable(false).map_err(|error| Failure::new("dumpable", error))?;
+        Ok(Self {
+            filters: Vec::new(),
+            privileges: true,
+            landlock: None,
+            pids: None,
             file_size: setup.disk,
         })
     }
@@ -80,6 +98,12 @@ impl Fence {
                 let limit = limit.min(hard);
                 setrlimit(resource, limit, limit).map_err(|error| fail("limits", &error))?;
             }
+        }
+        if self.privileges {
+            // Where memory runs out a command goes, not the init. Raising this is always allowed; where it is not
+            // there, the kernel's own choice stands.
+            let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+            return Ok(());
         }
         nix::sys::prctl::set_no_new_privs().map_err(|error| fail("no_new_privs", &error))?;
         if let Some(folders) = &self.landlock {
@@ -103,7 +127,7 @@ impl Folders {
             .and_then(|rules| rules.scope(Scope::from_all(LANDLOCK)))
             .and_then(Ruleset::create)
             .map_err(text)?;
-        let own = super::super::FOLDERS.iter().map(|name| self.scratch.join(name));
+        let own = local::FOLDERS.iter().map(|name| self.scratch.join(name));
         let write = own.chain(["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"].map(Into::into));
         let read = [
             "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu", "/etc", "/proc", "/dev",

@@ -1,0 +1,89 @@
+//! Which image a task's sandbox starts from, on the backends that have images.
+
+use crate::config::SandboxSection;
+use crate::sandbox::Image;
+use crate::task::Task;
+
+/// The task's own `docker_image`; else, where a registry is configured, `<registry><task id, lower-cased>`; else what
+/// its `environment/Dockerfile` builds; else `None`.
+///
+/// `sandbox.mirror` replaces the beginning of a name that is pulled, the longest that fits.
+pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
+    let named = |name: String| Image::Named(mirrored(name, section));
+    if let Some(image) = &task.config.environment.docker_image {
+        return Some(named(image.clone()));
+    }
+    if let Some(registry) = &section.registry {
+        return Some(named(format!("{registry}{}", task.id.to_lowercase())));
+    }
+    let context = task.dir.join("environment");
+    context.join("Dockerfile").is_file().then(|| Image::Build {
+        name: format!("lego/{}", task.id.to_lowercase()),
+        timeout: section.timeouts.build.map_or_else(
+            || task.build_timeout().mul_f64(section.timeout_multiplier),
+            |limit| limit.0,
+        ),
+        context,
+    })
+}
+
+fn mirrored(name: String, section: &SandboxSection) -> String {
+    let fits = section
+        .mirror
+        .iter()
+        .filter_map(|(from, to)| name.strip_prefix(from.as_str()).map(|rest| (from.len(), to, rest)));
+    match fits.max_by_key(|(length, ..)| *length) {
+        Some((_, to, rest)) => format!("{to}{rest}"),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn task(toml: &str, dockerfile: bool) -> (tempfile::TempDir, Task) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("Fix__Me-1");
+        for folder in ["tests", "environment"] {
+            fs_err::create_dir_all(dir.join(folder)).unwrap();
+        }
+        fs_err::write(dir.join("instruction.md"), "Do.").unwrap();
+        fs_err::write(dir.join("tests/test.sh"), "").unwrap();
+        fs_err::write(dir.join("task.toml"), toml).unwrap();
+        if dockerfile {
+            fs_err::write(dir.join("environment/Dockerfile"), "FROM scratch\n").unwrap();
+        }
+        let task = Task::load(&dir).unwrap();
+        (root, task)
+    }
+
+    #[test]
+    fn the_tasks_own_image_comes_before_the_registry_and_that_before_a_build() {
+        let mut section = SandboxSection::default();
+        let (_root, plain) = task("", true);
+        let (_own_root, own) = task("[environment]\ndocker_image = \"docker.io/library/python:3\"\n", true);
+        let build = Image::Build {
+            context: plain.dir.join("environment"),
+            name: "lego/fix__me-1".to_owned(),
+            timeout: Duration::from_mins(10),
+        };
+        assert_eq!(image_of(&plain, &section), Some(build));
+        assert_eq!(image_of(&task("", false).1, &section), None);
+        section.registry = Some("reg:5000/swe/".to_owned());
+        let named = |name: &str| Some(Image::Named(name.to_owned()));
+        assert_eq!(image_of(&plain, &section), named("reg:5000/swe/fix__me-1"));
+        assert_eq!(image_of(&own, &section), named("docker.io/library/python:3"));
+        for (from, to) in [
+            ("docker.io/", "mirror/"),
+            ("docker.io/library/", "near/lib-"),
+            ("quay.io/", "no/"),
+        ] {
+            section.mirror.insert(from.to_owned(), to.to_owned());
+        }
+        assert_eq!(image_of(&own, &section), named("near/lib-python:3"));
+        assert_eq!(image_of(&plain, &section), named("reg:5000/swe/fix__me-1"));
+    }
+}
