@@ -59,7 +59,10 @@ async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
     job.sandbox.reset_dir(SOLUTION).await?;
     job.sandbox.upload(&solution, SOLUTION).await?;
     // Run as the file itself, so that its shebang counts; the bit may not have survived the way here.
-    let mut request = ExecRequest::shell("chmod +x /solution/solve.sh && exec /solution/solve.sh");
+    let mut executable = ExecRequest::shell("chmod +x /solution/solve.sh");
+    executable.user = Some("root".to_owned());
+    job.sandbox.exec(executable).await?;
+    let mut request = ExecRequest::shell("exec /solution/solve.sh");
     request.env = env;
     request.timeout = job.timeout;
     request.output_limit = OUTPUT_LIMIT;

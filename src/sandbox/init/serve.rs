@@ -271,7 +271,9 @@ impl Server<'_> {
 
     /// As `user`, else as who the setup names.
     fn start_command(&self, mut command: Command, user: Option<&str>) -> Result<(Pid, OwnedFd), String> {
-        if let Some(name) = user.or(self.setup.user.as_deref()) {
+        // Where there is one user, root inside is that one.
+        let own = |name: &&str| self.setup.mode == Mode::Container || !matches!(*name, "root" | "0");
+        if let Some(name) = user.or(self.setup.user.as_deref()).filter(own) {
             if self.setup.mode != Mode::Container {
                 return Err(format!(
                     "a command as user `{name}` needs a backend with several users, such as `docker`"

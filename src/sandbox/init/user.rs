@@ -33,6 +33,8 @@ impl Account {
         let number = |text: Option<&&str>| text.and_then(|text| text.parse::<u32>().ok());
         let uid = match &entry {
             Some(fields) => number(fields.get(2)),
+            // An image of a few files has no list of users.
+            None if user == "root" => Some(0),
             None => user.parse().ok(),
         };
         let uid = uid.ok_or_else(|| format!("there is no user `{user}` in the image's /etc/passwd"))?;
@@ -108,6 +110,7 @@ mod tests {
         assert_eq!(found("1000"), found("agent"));
         assert_eq!(found("agent:docker"), Ok(account(1000, &[99], "/home/agent")));
         assert_eq!(found("1000:5"), Ok(account(1000, &[5, 99], "/home/agent")));
+        assert_eq!(Account::parse("root", "", ""), Ok(account(0, &[0], "/")));
         assert_eq!(found("4242"), Ok(account(4242, &[0], "/")));
         assert_eq!(
             found("nobody"),

@@ -50,6 +50,15 @@ fn the_older_claude_code_writes_a_file() {
     hello(Agent::OLDER_CLAUDE_CODE);
 }
 
+/// The agent is not in the image: it is mounted.
+#[test]
+fn claude_code_writes_a_file_in_a_container() {
+    let Some(image) = crate::docker::image() else { return };
+    let agent = Agent::CLAUDE_CODE;
+    let seen = Trial::new(agent, hello_script(agent)).in_container(image).passes();
+    assert_eq!(seen.segments, 1);
+}
+
 #[test]
 fn codex_writes_a_file() {
     hello(Agent::CODEX);

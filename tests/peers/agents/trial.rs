@@ -37,6 +37,8 @@ pub(super) struct Trial {
     folder: tempfile::TempDir,
     set: Vec<String>,
     servers: Option<Servers>,
+    /// Of its container, where it works in one.
+    image: Option<String>,
     /// Tokens of the script, once they were asked for.
     answers: OnceCell<Vec<Vec<u32>>>,
     /// Stands in the environment of every process of the trial.
@@ -53,6 +55,7 @@ impl Trial {
             folder,
             set: Vec::new(),
             servers: None,
+            image: None,
             answers: OnceCell::new(),
             mark,
         }
@@ -61,6 +64,12 @@ impl Trial {
     pub(super) fn set(mut self, value: &str) -> Self {
         self.set.push(value.to_owned());
         self
+    }
+
+    /// It works in a container of this image.
+    pub(super) fn in_container(mut self, image: String) -> Self {
+        self.image = Some(image);
+        self.set("sandbox.backend=\"docker\"")
     }
 
     /// The script's answers come from servers: these many.
@@ -108,7 +117,8 @@ impl Trial {
                     echo \"${reward:-0}\" >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"\n";
         let task = json!({"instance_id": "hello", "data_source": "made", "test": test,
             "problem_statement": "Write a file hello.txt that holds the line `hello from the policy`.",
-            "files": {"README": "Nothing here.\n"}, "solution": "#!/bin/sh\necho hello from the policy >hello.txt\n"});
+            "files": {"README": "Nothing here.\n"}, "solution": "#!/bin/sh\necho hello from the policy >hello.txt\n",
+            "task": self.image.as_ref().map_or(json!({}), |image| json!({"environment": {"docker_image": image}}))});
         std::fs::write(self.path("tasks.jsonl"), format!("{task}\n")).unwrap();
         std::fs::write(self.path("script.jsonl"), self.script.line("hello")).unwrap();
         let mut mounts = self.agent.mounts();

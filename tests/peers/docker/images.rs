@@ -1,0 +1,170 @@
+//! Images of a real registry on this machine: named, by the task's id, through a mirror, by digest; pulled once.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Run, Task, docker, image};
+
+const SOLUTION: &str = "#!/bin/sh\n: >done\n";
+const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
+
+/// A registry with an empty store, its log in a file.
+struct Registry {
+    server: Child,
+    address: String,
+    folder: tempfile::TempDir,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let config = format!(
+            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {address}\n",
+            folder.path().join("store").display()
+        );
+        std::fs::write(folder.path().join("config.yml"), config).unwrap();
+        let log = File::create(folder.path().join("log")).unwrap();
+        let server = Command::new("docker-registry")
+            .arg("serve")
+            .arg(folder.path().join("config.yml"))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < deadline, "the registry does not listen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Self {
+            server,
+            address: address.to_string(),
+            folder,
+        }
+    }
+
+    /// Pushes a small image of our own; gives its digest. The engine forgets it.
+    fn push(&self, name: &str, base: &str) -> String {
+        let full = format!("{}/{name}", self.address);
+        let context = self.folder.path().join("context");
+        std::fs::create_dir_all(&context).unwrap();
+        let files = "COPY small /\nWORKDIR /app\n";
+        std::fs::write(
+            context.join("Dockerfile"),
+            format!("FROM scratch\n{files}LABEL name={name}\n"),
+        )
+        .unwrap();
+        small(base, &context.join("small"));
+        docker(&["build", "-q", "-t", &full, context.to_str().unwrap()]);
+        docker(&["push", "-q", &full]);
+        let digest = docker(&["inspect", "--format", "{{index .RepoDigests 0}}", &full]);
+        docker(&["rmi", "-f", &full]);
+        digest.trim().rsplit('@').next().unwrap().to_owned()
+    }
+
+    /// How often an image's description was asked for by its tag.
+    fn pulls(&self, name: &str) -> usize {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        let asked = format!("\"GET /v2/{name}/manifests/latest");
+        let headed = format!("\"HEAD /v2/{name}/manifests/latest");
+        log.lines()
+            .filter(|line| line.contains(&asked) || line.contains(&headed))
+            .count()
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// A root folder with nothing but a shell and its libraries, taken out of the test image.
+fn small(base: &str, to: &Path) {
+    if to.exists() {
+        return;
+    }
+    std::fs::create_dir(to).unwrap();
+    let copy = "cd / && ldd /bin/sh | tr ' \\t' '\\n' | grep ^/ | sort -u >/tmp/list; echo /bin/sh >>/tmp/list; \
+                tar -chf - $(cat /tmp/list)";
+    let mut out = Command::new("docker")
+        .args(["run", "--rm", "--network", "none", base, "sh", "-c", copy])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let unpacked = Command::new("tar")
+        .arg("-C")
+        .arg(to)
+        .arg("-xf")
+        .arg("-")
+        .stdin(out.stdout.take().unwrap())
+        .status();
+    assert!(unpacked.unwrap().success() && out.wait().unwrap().success());
+}
+
+#[test]
+fn images_are_named_mirrored_pinned_and_pulled_once() {
+    let Some(base) = image() else { return };
+    let registry = Registry::start();
+    let digest = registry.push("swe/by-id", &base);
+    registry.push("library/mirrored", &base);
+    let address = &registry.address;
+    let pinned = format!("[environment]\ndocker_image = \"{address}/swe/by-id@{digest}\"\n");
+    let missing = format!("[environment]\ndocker_image = \"{address}/swe/missing:1\"\n");
+    let task = |id, toml| Task {
+        id,
+        toml,
+        dockerfile: None,
+        solution: SOLUTION,
+        test: TEST,
+    };
+    let tasks = [
+        task("By-Id", ""),
+        task(
+            "mirrored",
+            "[environment]\ndocker_image = \"example.invalid/library/mirrored\"\n",
+        ),
+        task("missing", &missing),
+        task("pinned", &pinned),
+    ];
+    let sandbox = format!("registry = \"{address}/swe/\"\nmirror = {{ \"example.invalid/\" = \"{address}/\" }}\n");
+    let run = Run::new(&tasks, &sandbox);
+    let rows = run.trials("oracle", 3);
+    let of = |task: &str| -> Vec<_> { rows.iter().filter(|row| row["task"] == task).collect() };
+    for task in ["By-Id", "mirrored", "pinned"] {
+        assert_eq!(of(task).len(), 3);
+        assert!(of(task).iter().all(|row| row["reward"] == 1.0), "{:?}", of(task));
+    }
+    for row in of("missing") {
+        assert_eq!(
+            (&row["outcome"], &row["reward"]),
+            (&"env_setup_failed".into(), &serde_json::Value::Null)
+        );
+        let reason = row["dropped"].as_str().unwrap();
+        assert!(
+            reason.contains("swe/missing:1") && reason.contains("could not be pulled"),
+            "{reason}"
+        );
+    }
+    // One pull: a question by HEAD and one by GET at most.
+    for name in ["swe/by-id", "library/mirrored"] {
+        assert!(
+            (1..=2).contains(&registry.pulls(name)),
+            "{name}: {}",
+            registry.pulls(name)
+        );
+    }
+    docker(&[
+        "rmi",
+        "-f",
+        &format!("{address}/swe/by-id"),
+        &format!("{address}/library/mirrored"),
+    ]);
+}

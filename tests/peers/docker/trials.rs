@@ -1,0 +1,80 @@
+//! What a task of an image gets, what comes of it, and what a killed run leaves.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, Task, containers, image, lego};
+use crate::succeeds;
+
+/// Gives 1 where the agent left `done`.
+const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
+
+#[test]
+fn the_oracle_solves_what_a_do_nothing_does_not() {
+    let Some(image) = image() else { return };
+    let named =
+        format!("[environment]\ndocker_image = \"{image}\"\nworkdir = \"/srv/here\"\nmemory_mb = 256\ncpus = 0.5\n");
+    let dockerfile = format!("FROM {image}\nRUN useradd -m -u 1234 dev\nENV COLOUR=red\nWORKDIR /code\nUSER dev\n");
+    let look = "#!/bin/sh\n{ pwd; id -un; echo \"$COLOUR $HOME\"; cat /sys/fs/cgroup/memory/memory.limit_in_bytes \
+                /sys/fs/cgroup/memory.max; } >/logs/artifacts/seen 2>/dev/null; cat /logs/artifacts/seen; touch done\n";
+    let tasks = [
+        Task {
+            id: "built",
+            toml: "",
+            dockerfile: Some(&dockerfile),
+            solution: &look.replace("touch done", "cd /tmp; touch done"),
+            test: &TEST.replace("-e done", "-e /tmp/done"),
+        },
+        Task {
+            id: "named",
+            toml: &named,
+            dockerfile: None,
+            solution: look,
+            test: TEST,
+        },
+    ];
+    let run = Run::new(&tasks, "cpus = 1.5\n");
+    let rewards = |scaffold| -> Vec<f64> {
+        let rows = run.trials(scaffold, 2);
+        assert!(
+            rows.iter().all(|row| row["hack_flags"].as_array().unwrap().is_empty()),
+            "{rows:?}"
+        );
+        rows.iter().map(|row| row["reward"].as_f64().unwrap()).collect()
+    };
+    assert_eq!(rewards("oracle"), [1.0; 4]);
+    assert_eq!(rewards("nop"), [0.0; 4]);
+    let seen = run.trial_file("oracle", "built", "agent/oracle.log");
+    assert!(seen.starts_with("/code\ndev\nred /home/dev\n"), "{seen}");
+    let seen = run.trial_file("oracle", "named", "agent/oracle.log");
+    assert!(seen.starts_with("/srv/here\nroot\n /root\n268435456\n"), "{seen}");
+    assert!(containers(&run.path("out-oracle")).is_empty());
+}
+
+#[test]
+fn a_killed_run_leaves_no_container() {
+    let Some(image) = image() else { return };
+    let toml = format!("[environment]\ndocker_image = \"{image}\"\n");
+    let task = Task {
+        id: "long",
+        toml: &toml,
+        dockerfile: None,
+        solution: "#!/bin/sh\n(setsid sleep 4321 &)\nsleep 4321\n",
+        test: TEST,
+    };
+    let run = Run::new(&[task], "");
+    let mut owner = run.command("oracle", 3).spawn().unwrap();
+    let out = run.path("out-oracle");
+    let until = |what: &str, done: &dyn Fn(usize) -> bool| {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !done(containers(&out).len()) {
+            assert!(Instant::now() < deadline, "{what}: {:?}", containers(&out));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    until("not started", &|count| count == 3);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    until("left behind", &|count| count == 0);
+    // The folders of their sockets are the next start's to remove, or this one's.
+    succeeds(lego().args(["rollout", "--reap"]));
+}
