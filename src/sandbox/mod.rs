@@ -4,6 +4,7 @@
 //! of tasks, rewards or models.
 
 mod backend;
+mod entries;
 mod error;
 pub mod local;
 mod spec;
@@ -53,6 +54,19 @@ pub trait Sandbox: Send + Sync {
     /// The same, of at most `limit` bytes: of more, what came first is copied, and the error is one that
     /// [`SandboxError::is_too_large`] knows.
     async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError>;
+
+    /// Copies these entries (files and links, paths relative to the folder `root`) to below the host folder `to`, which
+    /// is made. Links stay links: none is followed, and those that lead out of `root` are left out. Entries that are not
+    /// there are left out too. At most `limit` bytes of the folder are looked at.
+    async fn download_entries(
+        &self,
+        root: &str,
+        entries: &[String],
+        to: &Path,
+        limit: u64,
+    ) -> Result<(), SandboxError> {
+        entries::by_folder(self, root, entries, to, limit).await
+    }
 
     /// Ends every process that runs inside, the sandbox itself excepted. Gives how many had been left
     /// running by commands that had ended.
