@@ -27,8 +27,8 @@ pub struct SandboxSection {
     /// Multiplies the task's own time limits.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub timeout_multiplier: f64,
-    /// What a detected hack does to the reward.
-    pub hack_policy: HackPolicy,
+    /// What evidence of reward hacking does; absent: where it leaves no doubt, the reward is 0, and the rest is recorded.
+    pub hack_policy: Option<HackPolicy>,
     /// Which trials keep their working folder.
     pub keep: KeepSandbox,
 }
@@ -43,7 +43,7 @@ impl Default for SandboxSection {
             pids: None,
             timeouts: PhaseTimeouts::default(),
             timeout_multiplier: 1.0,
-            hack_policy: HackPolicy::Flag,
+            hack_policy: None,
             keep: KeepSandbox::Never,
         }
     }
@@ -70,7 +70,7 @@ pub enum BackendName {
     Local,
 }
 
-/// What a detected hack does to the reward.
+/// What evidence of reward hacking does to an episode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HackPolicy {

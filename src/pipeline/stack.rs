@@ -107,6 +107,7 @@ impl Stack {
             proxy_address: front.address,
             scaffold_section: config.scaffold.clone(),
             sandbox_section: config.sandbox.clone(),
+            verifier_section: config.verifier.clone(),
             max_retries: config.rollout.max_retries,
             reward_unfinished: config.rollout.reward_unfinished,
             unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,

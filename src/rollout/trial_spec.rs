@@ -12,13 +12,13 @@ use crate::config::{HumanDuration, KeepSandbox};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
-use crate::task::resolve_env;
+use crate::task::{EnvironmentConfig, Stage, resolve_env};
 use crate::trajectory::Outcome;
 
 /// Time for what has no limit of its own: stopping, collecting, tearing down.
 pub(super) const TEARDOWN: Duration = Duration::from_secs(30);
 /// Time to start a sandbox where neither the run nor the task says otherwise.
-const SETUP: Duration = Duration::from_mins(10);
+pub(super) const SETUP: Duration = Duration::from_mins(10);
 /// Time for the agent where neither the run nor the task limits it.
 const AGENT: Duration = Duration::from_hours(1);
 
@@ -29,10 +29,10 @@ impl TrialContext {
         self.trials.join(step).join(plan.name())
     }
 
-    pub(super) fn agent_limit(&self, plan: &TrialPlan) -> Duration {
+    pub(super) fn agent_limit(&self, stage: &Stage) -> Duration {
         self.phase_limit(
             self.sandbox_section.timeouts.agent,
-            plan.task.agent_timeout().unwrap_or(AGENT),
+            stage.agent_timeout.unwrap_or(AGENT),
         )
     }
 
@@ -50,14 +50,20 @@ impl TrialContext {
         )
     }
 
-    pub(super) fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
+    pub(super) fn verifier_limit(&self, stage: &Stage) -> Duration {
+        self.phase_limit(self.sandbox_section.timeouts.verifier, stage.verifier_timeout)
     }
 
-    /// A fresh sandbox of the trial; `label` tells it from the trial's others.
-    pub(super) async fn start_sandbox(&self, plan: &TrialPlan, label: &str) -> Result<Arc<dyn Sandbox>, Failure> {
-        let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
-        let spec = self.sandbox_spec(plan, label)?;
+    /// A fresh sandbox of the trial; `label` tells it from the trial's others. `own` is the environment of a verifier
+    /// that has one.
+    pub(super) async fn start_sandbox(
+        &self,
+        plan: &TrialPlan,
+        label: &str,
+        own: Option<&EnvironmentConfig>,
+    ) -> Result<Arc<dyn Sandbox>, Failure> {
+        let setup = self.setup_limit();
+        let spec = self.sandbox_spec(plan, label, own)?;
         match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => Ok(sandbox),
             Ok(Err(error)) => Err(Failure::setup(&error)),
@@ -108,9 +114,19 @@ impl TrialContext {
         }
     }
 
-    fn sandbox_spec(&self, plan: &TrialPlan, label: &str) -> Result<SandboxSpec, Failure> {
+    fn sandbox_spec(
+        &self,
+        plan: &TrialPlan,
+        label: &str,
+        own: Option<&EnvironmentConfig>,
+    ) -> Result<SandboxSpec, Failure> {
         let section = &self.sandbox_section;
-        let environment = &plan.task.config.environment;
+        let environment = own.unwrap_or(&plan.task.config.environment);
+        let stages = plan.task.stages().map_err(|error| Failure::setup(&error))?;
+        let phases: Duration = stages
+            .iter()
+            .map(|stage| self.agent_limit(stage) + self.verifier_limit(stage) * (1 + self.verifier_section.repeats))
+            .sum();
         let mut env = resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
         let source = plan.task.local_source().ok_or_else(|| Failure {
@@ -137,7 +153,7 @@ impl TrialContext {
             network: Network::Proxy(self.proxy_address),
             name: format!("{}-{}-{label}", plan.step, plan.name()),
             labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
-            lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
+            lifetime: SETUP + phases + TEARDOWN * 4 * stages.len() as u32,
         })
     }
 }

@@ -42,7 +42,7 @@ impl Scaffold for Oracle {
 }
 
 async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
-    let solution = job.task.dir.join("solution");
+    let solution = job.solution.clone();
     if !solution.join("solve.sh").is_file() {
         return Err(setup(format!(
             "task `{}` has no {}",

@@ -117,6 +117,7 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
     AgentJob {
         task: Arc::new(Task::load(&task).unwrap()),
         instruction: "  mend it\n".to_owned(),
+        solution: task.join("solution"),
         sandbox: Arc::new(Folder {
             root: root.to_owned(),
             workdir,

@@ -3,7 +3,10 @@
 //! The tests enter only now; what the agent left running is ended first; rewards count only when they
 //! were written after that. A reward that is missing or unreadable is an error, never a zero.
 
+mod changes;
 mod evidence;
+mod owned;
+mod report;
 mod reward;
 #[cfg(test)]
 mod tests;
@@ -15,12 +18,19 @@ use std::time::Duration;
 
 use crate::sandbox::{ExecRequest, Sandbox, SandboxError};
 
-pub use evidence::HackFlag;
+pub use changes::Changes;
+pub use evidence::{HackFlag, Kind, Scene, Watch, examine, sought};
+pub use owned::{Owned, owned_paths};
+pub use report::{Report, TestSpec};
 
 const VERIFIER_LOGS: &str = "/logs/verifier";
 const TESTS: &str = "/tests";
 /// The tests' output, in the host's folder of verifier logs.
 const OUTPUT: &str = "test-stdout.txt";
+/// What it says of single tests, beside it.
+const REPORT: &str = "report.json";
+/// Tests that print this much more than is kept drown what they say.
+const FLOOD: u64 = 64 << 20;
 
 /// How to verify.
 #[derive(Debug, Clone)]
@@ -33,19 +43,16 @@ pub struct VerifyOptions {
     pub logs: PathBuf,
     /// Bytes kept of the tests' output: head and tail.
     pub output_limit: usize,
-    /// Paths below the workdir that belong to the verifier: a change there is flagged.
-    pub protected: Vec<String>,
 }
 
 impl VerifyOptions {
-    /// With 1 MiB of output, nothing in the environment, nothing protected.
+    /// With 8 MiB of output and nothing in the environment.
     pub fn new(timeout: Duration, logs: impl Into<PathBuf>) -> Self {
         Self {
             timeout,
             env: BTreeMap::new(),
             logs: logs.into(),
-            output_limit: 1 << 20,
-            protected: Vec::new(),
+            output_limit: 8 << 20,
         }
     }
 }
@@ -63,8 +70,10 @@ pub struct Verdict {
     pub exit_code: i32,
     /// From the start of the tests to their end.
     pub duration: Duration,
-    /// Evidence that the reward was tampered with.
+    /// Evidence that the reward was tampered with while the tests ran.
     pub flags: Vec<HackFlag>,
+    /// What the output says of single tests, where the task lists them.
+    pub report: Option<Report>,
 }
 
 /// Why there is no reward. None of these is a reward of zero.
@@ -99,6 +108,12 @@ pub enum VerifierError {
         /// What was expected and what was found.
         reason: String,
     },
+    /// The task lists its tests, and the output shows none that ran.
+    #[error("no test ran: the output (exit code {exit_code}) holds no result of any runner")]
+    NotRun {
+        /// Of the tests.
+        exit_code: i32,
+    },
     /// The sandbox failed.
     #[error("the tests could not be run")]
     Sandbox(#[from] SandboxError),
@@ -119,7 +134,11 @@ impl VerifierError {
     /// than dropped. A sandbox that is gone is never the agent's doing: nothing inside can end its first process.
     pub fn may_be_the_agents_doing(&self) -> bool {
         match self {
-            Self::Timeout(_) | Self::Missing { .. } | Self::Killed { .. } | Self::Invalid { .. } => true,
+            Self::Timeout(_)
+            | Self::Missing { .. }
+            | Self::Killed { .. }
+            | Self::NotRun { .. }
+            | Self::Invalid { .. } => true,
             Self::Sandbox(error) => matches!(
                 error,
                 SandboxError::Exec { .. } | SandboxError::Transfer { .. } | SandboxError::NotFound { .. }
@@ -129,12 +148,22 @@ impl VerifierError {
     }
 }
 
-/// Scores the sandbox by the task's tests in `tests` (a host folder with `test.sh`).
+/// Scores the sandbox by the task's tests in `tests`: host folders, laid over each other, of which one has `test.sh`.
+///
+/// What the agent left running is ended first; evidence of it is gathered by [`examine`] before this.
 ///
 /// # Errors
 /// Whenever there is no valid reward; see [`VerifierError`].
-pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions) -> Result<Verdict, VerifierError> {
-    let script = tests.join("test.sh");
+pub async fn verify(
+    sandbox: &dyn Sandbox,
+    tests: &[PathBuf],
+    options: &VerifyOptions,
+) -> Result<Verdict, VerifierError> {
+    let scripts = tests.iter().map(|folder| folder.join("test.sh"));
+    let script = scripts.rev().find(|script| script.exists()).unwrap_or_else(|| {
+        let folder = tests.last().map(PathBuf::as_path);
+        folder.unwrap_or(Path::new("tests")).join("test.sh")
+    });
     let shell = reward::shell(&script).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => VerifierError::NoTests(script.clone()),
         _ => VerifierError::Logs {
@@ -150,11 +179,12 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
         .await
         .map_err(keep(&options.logs))?;
 
-    let left_running = sandbox.end_processes().await?;
-    let flags = evidence::gather(sandbox, left_running, &options.protected).await?;
+    sandbox.end_processes().await?;
     sandbox.reset_dir(VERIFIER_LOGS).await?;
     sandbox.reset_dir(TESTS).await?;
-    sandbox.upload(tests, TESTS).await?;
+    for folder in tests {
+        sandbox.upload(folder, TESTS).await?;
+    }
 
     let run = ExecRequest {
         argv: vec![shell, sandbox.path("/tests/test.sh")],
@@ -166,7 +196,7 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
     };
     let ran = sandbox.exec(run).await?;
     // What the tests started must not write any more while the reward is read.
-    sandbox.end_processes().await?;
+    let outlived = sandbox.end_processes().await?;
 
     let taken = tempfile::tempdir_in(&options.logs).map_err(keep(&options.logs))?;
     let folder = taken.path().join("verifier");
@@ -176,6 +206,13 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
         .await
         .map_err(keep(&output))?;
     let read = reward::read(&folder);
+    let disagree = reward::disagree(&folder);
+    let report = TestSpec::of(tests).map(|spec| spec.report(&ran.output));
+    if let Some(report) = &report {
+        let path = folder.join(REPORT);
+        let text = serde_json::to_vec_pretty(report).unwrap_or_default();
+        fs_err::tokio::write(&path, text).await.map_err(keep(&path))?;
+    }
     reward::keep(&folder, &options.logs).map_err(keep(&options.logs))?;
 
     if ran.timed_out {
@@ -197,6 +234,34 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
     };
     let (reward, rewards) = rewards;
     let (exit_code, duration) = (ran.exit_code, ran.duration);
+    if report.as_ref().is_some_and(|report| !report.ran) {
+        return Err(VerifierError::NotRun { exit_code });
+    }
+    let mut flags = Vec::new();
+    if disagree {
+        let evidence = "reward.json and reward.txt hold different rewards";
+        flags.push(HackFlag::new(Kind::RewardsDisagree, evidence));
+    }
+    if outlived > 0 {
+        let evidence = format!("{outlived} processes ran on when the tests had ended");
+        flags.push(HackFlag::new(Kind::ProcessesOutlivedTests, evidence));
+    }
+    if ran.truncated > FLOOD {
+        let evidence = format!("{} bytes of the tests' output were left out", ran.truncated);
+        flags.push(HackFlag::new(Kind::OutputFlood, evidence));
+    }
+    if let Some(report) = report
+        .as_ref()
+        .filter(|report| !report.resolved && reward >= 1.0 && ran.truncated == 0)
+    {
+        let (failed, missing) = (&report.fail_to_pass.failed, &report.fail_to_pass.missing);
+        let evidence = format!(
+            "reward {reward}, but of the tests to make pass {} failed and {} are missing",
+            failed.len(),
+            missing.len()
+        );
+        flags.push(HackFlag::new(Kind::ReportDisagrees, evidence));
+    }
     Ok(Verdict {
         reward: reward as f32,
         rewards,
@@ -204,5 +269,6 @@ pub async fn verify(sandbox: &dyn Sandbox, tests: &Path, options: &VerifyOptions
         exit_code,
         duration,
         flags,
+        report,
     })
 }
