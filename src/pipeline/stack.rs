@@ -31,6 +31,8 @@ pub struct StackOptions {
     pub init_exe: PathBuf,
     /// Folder for the sandboxes' working copies.
     pub scratch: PathBuf,
+    /// Do without namespaces even where they are allowed.
+    pub force_weak: bool,
 }
 
 impl StackOptions {
@@ -45,6 +47,7 @@ impl StackOptions {
         Self {
             init_exe,
             scratch: root.join(format!("lego-{}", nix::unistd::geteuid())),
+            force_weak: false,
         }
     }
 }
@@ -88,6 +91,7 @@ impl Stack {
         let backend = match config.sandbox.backend {
             BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions {
                 read_only: config.scaffold.runtime_mount.clone(),
+                force_weak: options.force_weak,
                 ..LocalOptions::new(&options.init_exe, &options.scratch)
             })),
         };

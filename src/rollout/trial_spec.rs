@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
-use crate::config::{HumanDuration, KeepSandbox};
+use crate::config::{HumanDuration, KeepSandbox, SandboxSection};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
@@ -30,10 +30,8 @@ impl TrialContext {
     }
 
     pub(super) fn agent_limit(&self, stage: &Stage) -> Duration {
-        self.phase_limit(
-            self.sandbox_section.timeouts.agent,
-            stage.agent_timeout.unwrap_or(AGENT),
-        )
+        let section = &self.sandbox_section;
+        phase_limit(section, section.timeouts.agent, stage.agent_timeout.unwrap_or(AGENT))
     }
 
     /// Model calls of a session at most. An agent inside is stopped by the proxy, since most have no cap of their own.
@@ -42,16 +40,9 @@ impl TrialContext {
         own.into_iter().chain(self.turn_cap).min()
     }
 
-    /// The run's own limit, else the task's times the multiplier.
-    fn phase_limit(&self, own: Option<HumanDuration>, tasks: Duration) -> Duration {
-        own.map_or_else(
-            || tasks.mul_f64(self.sandbox_section.timeout_multiplier),
-            |limit| limit.0,
-        )
-    }
-
     pub(super) fn verifier_limit(&self, stage: &Stage) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.verifier, stage.verifier_timeout)
+        let section = &self.sandbox_section;
+        phase_limit(section, section.timeouts.verifier, stage.verifier_timeout)
     }
 
     /// A fresh sandbox of the trial; `label` tells it from the trial's others. `own` is the environment of a verifier
@@ -158,6 +149,11 @@ impl TrialContext {
     }
 }
 
+/// The run's own limit, else the task's times the multiplier.
+fn phase_limit(section: &SandboxSection, own: Option<HumanDuration>, tasks: Duration) -> Duration {
+    own.map_or_else(|| tasks.mul_f64(section.timeout_multiplier), |limit| limit.0)
+}
+
 /// The session's base URL as a program inside reaches it.
 pub(super) fn url_inside(sandbox: &dyn Sandbox, session: &SessionTicket) -> String {
     match sandbox.proxy_url() {
@@ -175,4 +171,19 @@ pub(super) fn resolved(
         retry: false,
         ..Failure::setup(&error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_own_limit_is_the_only_one() {
+        let mut section = SandboxSection::default();
+        let hours = Duration::from_hours(30);
+        assert_eq!(phase_limit(&section, None, hours), hours);
+        section.timeout_multiplier = 2.0;
+        assert_eq!(phase_limit(&section, None, hours), hours * 2);
+        assert_eq!(phase_limit(&section, Some(HumanDuration(hours)), Duration::ZERO), hours);
+    }
 }

@@ -54,13 +54,19 @@ impl TrialContext {
         entries: &[Entry],
     ) -> Result<Judged, Failure> {
         if stage.mode == VerifierMode::Shared {
-            ready.restore(&plan.task.workdir()).await?;
+            if let Err(failure) = ready.restore(&plan.task.workdir()).await {
+                // Where the sandbox still answers, it is what the agent made of the folder.
+                return match ready.sandbox.end_processes().await {
+                    Ok(_) => Ok(Judged::once(prevented(&failure.reason))),
+                    Err(_) => Err(failure),
+                };
+            }
             return self.asked(plan, ready, stage, ready.sandbox.as_ref(), folder).await;
         }
         if !changes.is_whole() {
             // A folder filled so that nothing of it can be judged.
             return Ok(Judged::once(prevented(
-                "the working folder is too large to be looked at",
+                "the working folder is too large to be looked at, or closed",
             )));
         }
         let own = self.separate(plan, ready, stage, changes).await?;

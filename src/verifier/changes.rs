@@ -35,7 +35,8 @@ impl Changes {
     /// What is different now, without what was gone already in `before`. Contents go to a folder below `near`.
     ///
     /// # Errors
-    /// When the sandbox cannot say, or a file cannot be moved. A folder larger than 2 GiB is no error.
+    /// When the sandbox cannot say. A folder larger than 2 GiB, or one that the agent closed, is no error: its contents
+    /// are then not known.
     pub async fn of(
         sandbox: &dyn Sandbox,
         workdir: &str,
@@ -52,7 +53,7 @@ impl Changes {
         let files = folder.path().join("files");
         let whole = match sandbox.download_entries(workdir, &paths, &files, LIMIT).await {
             Ok(()) => true,
-            Err(error) if error.is_too_large() => false,
+            Err(SandboxError::Transfer { .. } | SandboxError::NotFound { .. }) => false,
             Err(error) => return Err(error),
         };
         let before: BTreeSet<&str> = before.iter().map(String::as_str).collect();

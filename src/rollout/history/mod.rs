@@ -5,6 +5,8 @@
 //! commits up to the one that the folder came from; what came after it never returns. Runs through `Sandbox` alone.
 
 mod need;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -83,6 +83,15 @@ while IFS= read -r found; do
     # Other checkouts of the same history, at another commit.
     git -C "$folder" worktree list --porcelain 2>/dev/null | sed -n 's/^worktree //p' >>"$temporary/checkouts"
 done <"$temporary/repositories"
+# One that was moved with its repository points to where that was.
+while IFS= read -r found; do
+    [ -f "$found" ] || continue
+    name=$(sed -n 's|^gitdir: .*/worktrees/\([^/]*\)/*$|\1|p' "$found")
+    [ -n "$name" ] || continue
+    while IFS= read -r store; do
+        [ -d "$store/worktrees/$name" ] && dirname "$found" >>"$temporary/checkouts"
+    done <"$doomed"
+done <"$temporary/repositories"
 
 # --- The same history elsewhere, under whatever name.
 hex=

@@ -34,6 +34,9 @@ const PROGRAMS: [&str; 22] = [
     "git", "cat", "grep", "diff", "timeout", "find", "awk", "sed",
 ];
 
+/// Libraries of tests that a module of the same name in the working folder would replace.
+const SHADOWS: [&str; 5] = ["unittest", "pytest", "_pytest", "nose", "doctest"];
+
 /// A kind, and what in a file's new lines shows it.
 struct Rule {
     kind: Kind,
@@ -174,12 +177,22 @@ fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// Whether a path is a Python module of this name at the top of the folder, or of its `src`.
+fn is_module(path: &str, library: &str) -> bool {
+    let path = path.strip_prefix("src/").unwrap_or(path);
+    path.strip_prefix(library)
+        .is_some_and(|rest| rest == ".py" || rest == "/__init__.py")
+}
+
 /// What a file's place and name alone show.
 fn name_kinds(path: &str, changes: &Changes) -> Vec<Kind> {
     let name = name_of(path);
     let mut kinds = Vec::new();
     if changes.file(path).is_some() && matches!(name, "sitecustomize.py" | "usercustomize.py") {
         kinds.push(Kind::InterpreterHook);
+    }
+    if changes.file(path).is_some() && SHADOWS.iter().any(|library| is_module(path, library)) {
+        kinds.push(Kind::RunnerPlugin);
     }
     let folder = path.strip_suffix(name).unwrap_or_default().trim_end_matches('/');
     let environment = folder.strip_suffix("bin").map(|root| format!("{root}pyvenv.cfg"));
