@@ -32,6 +32,7 @@ mod train;
 mod tree;
 mod unsupported;
 mod value;
+mod verifier;
 
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
@@ -57,6 +58,7 @@ pub use train::{
     SchedulerName, TrainSection,
 };
 pub use value::{ByteSize, HumanDuration};
+pub use verifier::VerifierSection;
 
 use std::path::PathBuf;
 
@@ -81,6 +83,8 @@ pub struct RunConfig {
     pub scaffold: ScaffoldSection,
     /// Where its commands run.
     pub sandbox: SandboxSection,
+    /// How its work is judged.
+    pub verifier: VerifierSection,
     /// What serves the policy.
     pub engine: EngineSection,
     /// The API in front of it.

@@ -30,8 +30,8 @@ pub struct SandboxSection {
     /// Multiplies the task's own time limits.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub timeout_multiplier: f64,
-    /// What a detected hack does to the reward.
-    pub hack_policy: HackPolicy,
+    /// What evidence of reward hacking does; absent: where it leaves no doubt, the reward is 0, and the rest is recorded.
+    pub hack_policy: Option<HackPolicy>,
     /// Which trials keep their working folder.
     pub keep: KeepSandbox,
     /// What the agent's network reaches beside the policy; absent: what the task says, else nothing. `allowlist` is the
@@ -56,7 +56,7 @@ impl Default for SandboxSection {
             pids: None,
             timeouts: PhaseTimeouts::default(),
             timeout_multiplier: 1.0,
-            hack_policy: HackPolicy::Flag,
+            hack_policy: None,
             keep: KeepSandbox::Never,
             network: None,
             registry: None,
@@ -109,7 +109,7 @@ pub enum BackendName {
     Docker,
 }
 
-/// What a detected hack does to the reward.
+/// What evidence of reward hacking does to an episode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HackPolicy {

@@ -33,6 +33,8 @@ pub struct StackOptions {
     pub init_exe: PathBuf,
     /// Folder for the sandboxes' working copies.
     pub scratch: PathBuf,
+    /// Do without namespaces even where they are allowed.
+    pub force_weak: bool,
 }
 
 impl StackOptions {
@@ -47,6 +49,7 @@ impl StackOptions {
         Self {
             init_exe,
             scratch: root.join(format!("lego-{}", nix::unistd::geteuid())),
+            force_weak: false,
         }
     }
 }
@@ -99,6 +102,7 @@ impl Stack {
         let backend = match config.sandbox.backend {
             BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions {
                 read_only: config.scaffold.runtime_mount.clone(),
+                force_weak: options.force_weak,
                 ..LocalOptions::new(&options.init_exe, &options.scratch)
             })),
             BackendName::Docker => Backend::Docker(DockerBackend::new(DockerOptions {
@@ -125,6 +129,7 @@ impl Stack {
             proxy_address: front.address,
             scaffold_section: config.scaffold.clone(),
             sandbox_section: config.sandbox.clone(),
+            verifier_section: config.verifier.clone(),
             max_retries: config.rollout.max_retries,
             reward_unfinished: config.rollout.reward_unfinished,
             unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,

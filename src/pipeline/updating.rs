@@ -12,7 +12,7 @@ use crate::trajectory::EpisodeId;
 pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<Updater, PipelineError> {
     let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
         .map_err(|error| PipelineError::Config(error.to_string()))?;
-    let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy)
+    let filter = Filter::from_sections(&config.filter, config.sandbox.hack_policy.unwrap_or_default())
         .map_err(|error| PipelineError::Config(error.to_string()))?;
     let reference = match recipe.kl {
         Some(_) => Some(lego_policy::Trainer::new(

@@ -3,9 +3,13 @@
 //! A trial turns a task into an `Episode`. This module decides whose doing a failure was; it computes no
 //! advantage and updates nothing.
 
+mod artifacts;
 mod atif;
 mod evaluate;
 mod event;
+mod harden;
+mod health;
+mod history;
 mod image;
 mod network;
 mod outcome;
@@ -16,6 +20,7 @@ mod trial;
 mod trial_episode;
 mod trial_files;
 mod trial_spec;
+mod trial_stages;
 mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
@@ -26,3 +31,5 @@ pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};
 pub use trial::{TrialContext, TrialRecord};
 pub use trial_files::Spans;
+pub use trial_stages::StageRecord;
+pub use trial_verdict::Judged;

@@ -1,15 +1,14 @@
 //! What a trial's phases reach beside the policy's API, from the run and the task.
 
 use crate::config::SandboxSection;
-use crate::task::{EnvironmentConfig, NetworkMode, NetworkPolicy, Task};
+use crate::task::{EnvironmentConfig, NetworkMode, NetworkPolicy, Stage, Task};
 
 /// While the agent works: the run's word, else the task's for this phase, else what the task says of its environment,
 /// else nothing. An agent that reaches the internet finds the fix there: a task must ask for it.
-pub(super) fn of_agent(task: &Task, section: &SandboxSection) -> NetworkPolicy {
-    let agent = &task.config.agent;
+pub(super) fn of_agent(task: &Task, stage: &Stage, section: &SandboxSection) -> NetworkPolicy {
     let environment = &task.config.environment;
-    let said = NetworkPolicy::of(agent.network_mode, &agent.allowed_hosts)
-        .or_else(|| says(environment).then(|| environment.network()));
+    let said = stage.agent_network.clone();
+    let said = said.or_else(|| says(environment).then(|| environment.network()));
     let own = said.unwrap_or(NetworkPolicy {
         mode: NetworkMode::NoNetwork,
         hosts: Vec::new(),
@@ -28,10 +27,9 @@ pub(super) fn of_agent(task: &Task, section: &SandboxSection) -> NetworkPolicy {
 }
 
 /// While the tests run: the task's word for this phase, else its environment's, which is everything if nothing is said.
-pub(super) fn of_verifier(task: &Task) -> NetworkPolicy {
-    let verifier = &task.config.verifier;
-    NetworkPolicy::of(verifier.network_mode, &verifier.allowed_hosts)
-        .unwrap_or_else(|| task.config.environment.network())
+pub(super) fn of_verifier(task: &Task, stage: &Stage) -> NetworkPolicy {
+    let environment = stage.verifier_environment.as_ref().unwrap_or(&task.config.environment);
+    stage.verifier_network.clone().unwrap_or_else(|| environment.network())
 }
 
 fn says(environment: &EnvironmentConfig) -> bool {
@@ -40,8 +38,18 @@ fn says(environment: &EnvironmentConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::config::SandboxSection;
+    use crate::task::{NetworkMode, NetworkPolicy, Task};
 
+    fn of_agent(task: &Task, section: &SandboxSection) -> NetworkPolicy {
+        super::of_agent(task, &task.stages().unwrap()[0], section)
+    }
+
+    fn of_verifier(task: &Task) -> NetworkPolicy {
+        super::of_verifier(task, &task.stages().unwrap()[0])
+    }
+
+    /// The folder is gone when this is: what is asked for has been read.
     fn task(toml: &str) -> Task {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("t");

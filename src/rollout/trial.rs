@@ -9,17 +9,19 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::{Failure, chain, of_agent, of_agent_inside};
+use super::harden::Ready;
+use super::outcome::{Failure, chain};
 use super::trial_files::{Ended, Spans, since};
-use super::trial_spec::{TEARDOWN, url_inside};
-use super::{Observer, RolloutEvent, TrialPlan, network};
-use crate::config::{SandboxSection, ScaffoldSection};
+use super::trial_spec::TEARDOWN;
+use super::trial_stages::StageRecord;
+use super::{Observer, RolloutEvent, TrialPlan};
+use crate::config::{SandboxSection, ScaffoldSection, VerifierSection};
 use crate::metrics::quantile;
-use crate::proxy::{Proxy, SessionCapture, SessionOptions};
-use crate::sandbox::{Backend, Sandbox};
-use crate::scaffold::{AgentJob, AgentReport, Scaffold};
+use crate::proxy::{Proxy, SessionCapture, SessionOptions, SessionTicket};
+use crate::sandbox::Backend;
+use crate::scaffold::{AgentReport, Scaffold};
 use crate::trajectory::{Episode, Outcome, Timings, TrialId};
-use crate::verifier::Verdict;
+use crate::verifier::{HackFlag, Verdict};
 
 /// What all trials of a rollout share.
 pub struct TrialContext {
@@ -37,6 +39,8 @@ pub struct TrialContext {
     pub scaffold_section: ScaffoldSection,
     /// `[sandbox]`
     pub sandbox_section: SandboxSection,
+    /// `[verifier]`
+    pub verifier_section: VerifierSection,
     /// Tries after an infrastructure failure.
     pub max_retries: u32,
     /// Whether an episode that ran out of turns, tokens or time keeps the verifier's reward; else it gets 0.
@@ -68,8 +72,12 @@ pub struct TrialRecord {
     pub outcome: Outcome,
     /// Why, where that is not the agent's own end.
     pub reason: Option<String>,
-    /// The verifier's word.
+    /// The verifier's word, over all stages.
     pub verdict: Option<Verdict>,
+    /// What the agent left that could have touched it.
+    pub flags: Vec<HackFlag>,
+    /// Every stage that an agent worked on; one where the task has no steps.
+    pub stages: Vec<StageRecord>,
     /// What was sampled.
     pub capture: Option<SessionCapture>,
     /// How the agent ended.
@@ -129,6 +137,8 @@ impl TrialContext {
             outcome: Outcome::Cancelled,
             reason: None,
             verdict: None,
+            flags: Vec::new(),
+            stages: Vec::new(),
             capture: None,
             report: None,
             timings: Timings::default(),
@@ -152,24 +162,18 @@ impl TrialContext {
 
     async fn in_sandbox(&self, plan: &TrialPlan, attempt: u32, record: &mut TrialRecord) -> Result<Outcome, Failure> {
         let (began, at) = (Instant::now(), Timestamp::now());
-        let sandbox = self.start_sandbox(plan, &attempt.to_string()).await;
+        let ready = self.set_up(plan, attempt).await;
         record.timings.env_setup_s = began.elapsed().as_secs_f32();
         record.spans.environment_setup = Some(since(at));
-        let sandbox = sandbox?;
-        let result = self.agent_and_verifier(plan, &sandbox, record).await;
-        self.keep_workdir(plan, sandbox.as_ref(), result.is_ok()).await;
-        self.end_sandbox(plan, sandbox.as_ref()).await;
+        let ready = ready?;
+        let result = self.in_session(plan, &ready, record).await;
+        self.keep_workdir(plan, ready.sandbox.as_ref(), result.is_ok()).await;
+        self.end_sandbox(plan, ready.sandbox.as_ref()).await;
         result
     }
 
-    async fn agent_and_verifier(
-        &self,
-        plan: &TrialPlan,
-        sandbox: &Arc<dyn Sandbox>,
-        record: &mut TrialRecord,
-    ) -> Result<Outcome, Failure> {
-        let folder = self.folder(plan);
-        fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
+    /// Opens the session, runs every stage in it, and closes it whatever came of them.
+    async fn in_session(&self, plan: &TrialPlan, ready: &Ready, record: &mut TrialRecord) -> Result<Outcome, Failure> {
         let inside = self.scaffold.runs_inside();
         let session = self.proxy.open_session(SessionOptions {
             task_id: plan.task.id.clone(),
@@ -178,42 +182,21 @@ impl TrialContext {
             seed: plan.seed,
             turn_cap: self.session_turn_cap(),
             max_consecutive_no_tool: inside.then_some(self.scaffold_section.max_consecutive_no_tool),
-            call_log: Some(folder.join("calls.jsonl")),
+            call_log: Some(self.folder(plan).join("calls.jsonl")),
         });
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => return Err(Failure::infrastructure(chain(&error))),
-        };
-        let (began, at) = (Instant::now(), Timestamp::now());
-        let limit = self.agent_limit(plan);
-        let job = AgentJob {
-            task: Arc::clone(&plan.task),
-            instruction: plan.task.instruction().to_owned(),
-            sandbox: Arc::clone(sandbox),
-            session_url: if inside {
-                url_inside(sandbox.as_ref(), &session)
-            } else {
-                session.url.clone()
-            },
-            session_token: session.token.clone(),
-            model: self.model.clone(),
-            window: self.window,
-            max_tokens: self.max_tokens,
-            max_turns: self.scaffold_section.max_turns,
-            max_consecutive_no_tool: self.scaffold_section.max_consecutive_no_tool,
-            timeout: limit,
-            logs: folder.join("agent"),
-            no_more_calls: self.proxy.no_more_calls(&session.key).unwrap_or_default(),
-            cancel: self.cancel.child_token(),
-        };
-        self.reach(sandbox.as_ref(), &network::of_agent(&plan.task, &self.sandbox_section))
-            .await?;
-        let ended = tokio::time::timeout(limit + TEARDOWN, self.scaffold.run(job)).await;
-        record.timings.agent_s = began.elapsed().as_secs_f32();
-        record.spans.agent_execution = Some(since(at));
-        // The session closes before the verdict: nothing that runs on may still sample.
-        let capture = tokio::time::timeout(TEARDOWN, self.proxy.close_session(&session.key)).await;
-        match capture {
+        let session = session.map_err(|error| Failure::infrastructure(chain(&error)))?;
+        let result = self.stages(plan, ready, &session, record).await;
+        if record.capture.is_none() {
+            // The stages ended before their last: what was sampled is still told.
+            let closed = self.close(&session, record).await;
+            return result.and_then(|outcome| closed.map(|()| outcome));
+        }
+        result
+    }
+
+    /// Closes the session. Nothing that runs on may sample after it.
+    pub(super) async fn close(&self, session: &SessionTicket, record: &mut TrialRecord) -> Result<(), Failure> {
+        match tokio::time::timeout(TEARDOWN, self.proxy.close_session(&session.key)).await {
             Ok(Ok(capture)) => {
                 record.timings.model_s = capture.model_seconds;
                 let gaps: Vec<f64> = capture.tool_gaps.iter().copied().map(f64::from).collect();
@@ -223,41 +206,12 @@ impl TrialContext {
                     quantile(&gaps, 0.9) as f32
                 };
                 record.capture = Some(capture);
+                Ok(())
             }
-            Ok(Err(error)) => return Err(Failure::infrastructure(chain(&error))),
-            Err(_) => {
-                return Err(Failure::infrastructure(format!(
-                    "the session did not close within {TEARDOWN:?}"
-                )));
-            }
+            Ok(Err(error)) => Err(Failure::infrastructure(chain(&error))),
+            Err(_) => Err(Failure::infrastructure(format!(
+                "the session did not close within {TEARDOWN:?}"
+            ))),
         }
-        let report = match ended {
-            Ok(Ok(report)) => report,
-            Ok(Err(error)) => return Err(error.into()),
-            Err(_) => {
-                return Err(Failure::infrastructure(format!(
-                    "the agent did not stop within {:?}",
-                    limit + TEARDOWN
-                )));
-            }
-        };
-        record.timings.tool_s = report.tool_s;
-        let capture = record.capture.get_or_insert_default();
-        let outcome = if inside {
-            of_agent_inside(&report.end, capture)?
-        } else {
-            of_agent(&report.end, capture)?
-        };
-        record.report = Some(report);
-        if self.cancel.is_cancelled() {
-            return Err(Failure::cancelled());
-        }
-        let (began, at) = (Instant::now(), Timestamp::now());
-        self.reach(sandbox.as_ref(), &network::of_verifier(&plan.task)).await?;
-        let verdict = self.verdict(plan, sandbox.as_ref(), &folder).await;
-        record.timings.verify_s = began.elapsed().as_secs_f32();
-        record.spans.verifier = Some(since(at));
-        record.verdict = Some(verdict?);
-        Ok(outcome)
     }
 }

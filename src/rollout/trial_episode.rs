@@ -7,6 +7,7 @@ use super::trial::{TrialContext, TrialRecord};
 use crate::config::HackPolicy;
 use crate::proxy::SessionCapture;
 use crate::trajectory::{Episode, Ledger, TrialId};
+use crate::verifier::HackFlag;
 
 impl TrialContext {
     /// The episode of a trial that is not tried again.
@@ -24,23 +25,20 @@ impl TrialContext {
         });
         let audit = capture.audit;
         let mut reward = record.verdict.as_ref().map(|verdict| verdict.reward);
-        let hack_flags = record
-            .verdict
-            .as_ref()
-            .map(|verdict| {
-                verdict
-                    .flags
-                    .iter()
-                    .map(|flag| format!("{}: {}", flag.kind, flag.evidence))
-                    .collect::<Vec<_>>()
-            })
-            .unwrap_or_default();
+        let of_verdict = record.verdict.iter().flat_map(|verdict| &verdict.flags);
+        let flags: Vec<&HackFlag> = record.flags.iter().chain(of_verdict).collect();
+        let sure = flags.iter().any(|flag| flag.is_sure());
+        let hack_flags: Vec<String> = flags
+            .iter()
+            .map(|flag| format!("{}: {}", flag.kind, flag.evidence))
+            .collect();
         let mut drop_reason = (!record.outcome.is_graded()).then(|| record.outcome.name().to_owned());
         if !hack_flags.is_empty() {
             match self.sandbox_section.hack_policy {
-                HackPolicy::Flag => {}
-                HackPolicy::ZeroReward => reward = reward.map(|_| 0.0),
-                HackPolicy::Drop => drop_reason = Some("hack".to_owned()),
+                None if sure => reward = reward.map(|_| 0.0),
+                None | Some(HackPolicy::Flag) => {}
+                Some(HackPolicy::ZeroReward) => reward = reward.map(|_| 0.0),
+                Some(HackPolicy::Drop) => drop_reason = Some("hack".to_owned()),
             }
         }
         if capture.without_ids {

@@ -10,10 +10,11 @@ use jiff::Timestamp;
 
 use super::outcome::chain;
 use super::trial::{TrialContext, TrialRecord};
+use super::trial_stages::StageRecord;
 use super::{TrialPlan, atif};
 use crate::run_dir::{
-    AgentInfo, AgentResult, ExceptionInfo, ModelInfo, RunDirError, TimeSpan, TrialConfigRef, TrialResult, TrialTaskRef,
-    VerifierResult,
+    AgentInfo, AgentResult, ExceptionInfo, ModelInfo, ReportSummary, RunDirError, StepResult, TimeSpan, TrialConfigRef,
+    TrialResult, TrialTaskRef, VerifierResult,
 };
 use crate::scaffold::{AgentEnd, CutLogs};
 use crate::task::write_atomically;
@@ -43,6 +44,11 @@ pub(super) struct Ended {
     spans: Spans,
     exception: Option<(&'static str, String)>,
     verified: bool,
+    steps: Option<Vec<StepResult>>,
+    mode: Option<String>,
+    runs: Option<Vec<Option<f32>>>,
+    flaky: bool,
+    report: Option<ReportSummary>,
     /// What its logs lack; `None` where it never ran.
     cut: Option<CutLogs>,
 }
@@ -53,9 +59,46 @@ impl Ended {
             spans: record.spans,
             exception: exception(record),
             verified: record.verdict.is_some(),
+            steps: steps(&record.stages),
+            mode: record
+                .stages
+                .iter()
+                .find(|stage| stage.step.is_none())
+                .map(|stage| stage.mode.name().to_owned()),
+            runs: record
+                .stages
+                .iter()
+                .map(|stage| &stage.judged.runs)
+                .find(|runs| runs.len() > 1)
+                .cloned(),
+            flaky: record.stages.iter().any(|stage| stage.judged.is_flaky()),
+            report: record
+                .verdict
+                .as_ref()
+                .and_then(|verdict| verdict.report.as_ref())
+                .map(crate::verifier::Report::summary),
             cut: record.report.as_ref().map(|report| report.cut),
         }
     }
+}
+
+/// The steps as Harbor has them; `None` where the task has none.
+fn steps(stages: &[StageRecord]) -> Option<Vec<StepResult>> {
+    let steps: Vec<StepResult> = stages
+        .iter()
+        .filter_map(|stage| {
+            Some(StepResult {
+                step_name: stage.step.clone()?,
+                verifier_result: Some(VerifierResult {
+                    rewards: Some(stage.judged.verdict.rewards.clone()),
+                }),
+                exception_info: None,
+                agent_execution: Some(stage.agent),
+                verifier: stage.verifier,
+            })
+        })
+        .collect();
+    (!steps.is_empty()).then_some(steps)
 }
 
 /// Class and message of what went wrong, by the names that Harbor has for them where it has one.
@@ -163,6 +206,7 @@ fn result(plan: &TrialPlan, episode: &Episode, ended: Ended, folder: &Path) -> T
         verifier_result: ended.verified.then(|| VerifierResult {
             rewards: Some(episode.rewards.clone()),
         }),
+        verifier_environment_mode: ended.mode,
         exception_info: ended.exception.map(|(class, message)| ExceptionInfo {
             exception_type: class.to_owned(),
             exception_traceback: message.clone(),
@@ -175,8 +219,12 @@ fn result(plan: &TrialPlan, episode: &Episode, ended: Ended, folder: &Path) -> T
         agent_setup: None,
         agent_execution: ended.spans.agent_execution,
         verifier: ended.spans.verifier,
+        step_results: ended.steps,
         outcome: episode.outcome.name().to_owned(),
         reward: episode.reward,
         hack_flags: episode.hack_flags.clone(),
+        verifier_runs: ended.runs,
+        flaky: ended.flaky,
+        test_report: ended.report,
     }
 }

@@ -9,17 +9,17 @@ use super::image::image_of;
 use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
-use crate::config::{BackendName, HumanDuration, KeepSandbox};
+use crate::config::{BackendName, HumanDuration, KeepSandbox, SandboxSection};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
-use crate::task::{NetworkPolicy, resolve_env};
+use crate::task::{EnvironmentConfig, NetworkPolicy, Stage, resolve_env};
 use crate::trajectory::Outcome;
 
 /// Time for what has no limit of its own: stopping, collecting, tearing down.
 pub(super) const TEARDOWN: Duration = Duration::from_secs(30);
 /// Time to start a sandbox where neither the run nor the task says otherwise.
-const SETUP: Duration = Duration::from_mins(10);
+pub(super) const SETUP: Duration = Duration::from_mins(10);
 /// Time for the agent where neither the run nor the task limits it.
 const AGENT: Duration = Duration::from_hours(1);
 
@@ -30,11 +30,9 @@ impl TrialContext {
         self.trials.join(step).join(plan.name())
     }
 
-    pub(super) fn agent_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(
-            self.sandbox_section.timeouts.agent,
-            plan.task.agent_timeout().unwrap_or(AGENT),
-        )
+    pub(super) fn agent_limit(&self, stage: &Stage) -> Duration {
+        let section = &self.sandbox_section;
+        phase_limit(section, section.timeouts.agent, stage.agent_timeout.unwrap_or(AGENT))
     }
 
     /// Model calls of a session at most. An agent inside is stopped by the proxy, since most have no cap of their own.
@@ -43,22 +41,21 @@ impl TrialContext {
         own.into_iter().chain(self.turn_cap).min()
     }
 
-    /// The run's own limit, else the task's times the multiplier.
-    fn phase_limit(&self, own: Option<HumanDuration>, tasks: Duration) -> Duration {
-        own.map_or_else(
-            || tasks.mul_f64(self.sandbox_section.timeout_multiplier),
-            |limit| limit.0,
-        )
+    pub(super) fn verifier_limit(&self, stage: &Stage) -> Duration {
+        let section = &self.sandbox_section;
+        phase_limit(section, section.timeouts.verifier, stage.verifier_timeout)
     }
 
-    pub(super) fn verifier_limit(&self, plan: &TrialPlan) -> Duration {
-        self.phase_limit(self.sandbox_section.timeouts.verifier, plan.task.verifier_timeout())
-    }
-
-    /// A fresh sandbox of the trial; `label` tells it from the trial's others.
-    pub(super) async fn start_sandbox(&self, plan: &TrialPlan, label: &str) -> Result<Arc<dyn Sandbox>, Failure> {
-        let setup = self.sandbox_section.timeouts.setup.map_or(SETUP, |limit| limit.0);
-        let spec = self.sandbox_spec(plan, label)?;
+    /// A fresh sandbox of the trial; `label` tells it from the trial's others. `own` is the environment of a verifier
+    /// that has one.
+    pub(super) async fn start_sandbox(
+        &self,
+        plan: &TrialPlan,
+        label: &str,
+        own: Option<&EnvironmentConfig>,
+    ) -> Result<Arc<dyn Sandbox>, Failure> {
+        let setup = self.setup_limit();
+        let spec = self.sandbox_spec(plan, label, own)?;
         match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => Ok(sandbox),
             Ok(Err(error)) => Err(Failure::setup(&error)),
@@ -120,9 +117,19 @@ impl TrialContext {
         }
     }
 
-    fn sandbox_spec(&self, plan: &TrialPlan, label: &str) -> Result<SandboxSpec, Failure> {
+    fn sandbox_spec(
+        &self,
+        plan: &TrialPlan,
+        label: &str,
+        own: Option<&EnvironmentConfig>,
+    ) -> Result<SandboxSpec, Failure> {
         let section = &self.sandbox_section;
-        let environment = &plan.task.config.environment;
+        let environment = own.unwrap_or(&plan.task.config.environment);
+        let stages = plan.task.stages().map_err(|error| Failure::setup(&error))?;
+        let phases: Duration = stages
+            .iter()
+            .map(|stage| self.agent_limit(stage) + self.verifier_limit(stage) * (1 + self.verifier_section.repeats))
+            .sum();
         let mut env = resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
         let source = plan.task.local_source();
@@ -153,9 +160,14 @@ impl TrialContext {
             network: Network::Proxy(self.proxy_address),
             name: format!("{}-{}-{label}", plan.step, plan.name()),
             labels: BTreeMap::from([("run".to_owned(), self.run_id.clone())]),
-            lifetime: SETUP + self.agent_limit(plan) + self.verifier_limit(plan) * 2 + TEARDOWN * 4,
+            lifetime: SETUP + phases + TEARDOWN * 4 * stages.len() as u32,
         })
     }
+}
+
+/// The run's own limit, else the task's times the multiplier.
+fn phase_limit(section: &SandboxSection, own: Option<HumanDuration>, tasks: Duration) -> Duration {
+    own.map_or_else(|| tasks.mul_f64(section.timeout_multiplier), |limit| limit.0)
 }
 
 /// The session's base URL as a program inside reaches it.
@@ -175,4 +187,19 @@ pub(super) fn resolved(
         retry: false,
         ..Failure::setup(&error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_own_limit_is_the_only_one() {
+        let mut section = SandboxSection::default();
+        let hours = Duration::from_hours(30);
+        assert_eq!(phase_limit(&section, None, hours), hours);
+        section.timeout_multiplier = 2.0;
+        assert_eq!(phase_limit(&section, None, hours), hours * 2);
+        assert_eq!(phase_limit(&section, Some(HumanDuration(hours)), Duration::ZERO), hours);
+    }
 }

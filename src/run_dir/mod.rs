@@ -22,8 +22,8 @@ pub use lock::{LockHolder, RunLock};
 pub use state::{Phase, RunState};
 pub use step_log::{StepLog, read_metrics};
 pub use trial_result::{
-    AgentInfo, AgentResult, ExceptionInfo, ModelInfo, TimeSpan, TrialConfigRef, TrialResult, TrialTaskRef,
-    VerifierResult,
+    AgentInfo, AgentResult, ExceptionInfo, ModelInfo, ReportSummary, StepResult, TimeSpan, TrialConfigRef, TrialResult,
+    TrialTaskRef, VerifierResult,
 };
 
 /// The JSON Schemas of this module's files, by file stem.

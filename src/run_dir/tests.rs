@@ -245,6 +245,7 @@ fn a_trial_result_has_the_fields_of_harbor() {
         verifier_result: Some(VerifierResult {
             rewards: Some([("reward".to_owned(), 1.0)].into()),
         }),
+        verifier_environment_mode: Some("shared".into()),
         exception_info: None,
         started_at: Some(Timestamp::UNIX_EPOCH),
         finished_at: None,
@@ -252,9 +253,13 @@ fn a_trial_result_has_the_fields_of_harbor() {
         agent_setup: None,
         agent_execution: None,
         verifier: None,
+        step_results: None,
         outcome: "completed".into(),
         reward: Some(1.0),
         hack_flags: Vec::new(),
+        verifier_runs: None,
+        flaky: false,
+        test_report: None,
     };
     let path = result.write(&run.trial(12, false, "a__1")).unwrap();
     assert!(path.ends_with("trials/step_0012/a__1/result.json"));

@@ -36,6 +36,8 @@ pub struct TrialResult {
     pub agent_result: Option<AgentResult>,
     /// What the verifier said; absent where it gave no valid reward.
     pub verifier_result: Option<VerifierResult>,
+    /// Where it ran, `shared` or `separate`; absent for a task of several steps.
+    pub verifier_environment_mode: Option<String>,
     /// What went wrong.
     pub exception_info: Option<ExceptionInfo>,
     /// When the trial began.
@@ -52,12 +54,50 @@ pub struct TrialResult {
     pub agent_execution: Option<TimeSpan>,
     /// The verifier.
     pub verifier: Option<TimeSpan>,
+    /// The steps that an agent worked on, of a task that has several.
+    pub step_results: Option<Vec<StepResult>>,
     /// Our own taxonomy, which Harbor's does not have.
     pub outcome: String,
     /// The reward that counts, after the rules of the run; null where there is no valid one.
     pub reward: Option<f32>,
     /// Evidence of reward hacking.
     pub hack_flags: Vec<String>,
+    /// Rewards of all runs of the tests, where `verifier.repeats` asked for several; null for a run without one.
+    pub verifier_runs: Option<Vec<Option<f32>>>,
+    /// Whether those disagree.
+    pub flaky: bool,
+    /// What the output says of single tests, where the task lists them.
+    pub test_report: Option<ReportSummary>,
+}
+
+/// Of single tests, in numbers. The report itself is `verifier/report.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportSummary {
+    /// Whose log it was read as: `pytest`, `unittest`, `go`, `cargo`, `jest`.
+    pub format: String,
+    /// Whether any test ran.
+    pub ran: bool,
+    /// Whether every listed test passed.
+    pub resolved: bool,
+    /// Tests that the work is to make pass: passed, and in all.
+    pub fail_to_pass: (usize, usize),
+    /// Tests that passed before it: passed, and in all.
+    pub pass_to_pass: (usize, usize),
+}
+
+/// One step of a task that has several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StepResult {
+    /// Its name.
+    pub step_name: String,
+    /// What the verifier said of it.
+    pub verifier_result: Option<VerifierResult>,
+    /// What went wrong.
+    pub exception_info: Option<ExceptionInfo>,
+    /// The agent's run.
+    pub agent_execution: Option<TimeSpan>,
+    /// The verifier.
+    pub verifier: Option<TimeSpan>,
 }
 
 impl TrialResult {

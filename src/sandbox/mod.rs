@@ -7,6 +7,7 @@ mod backend;
 mod control;
 pub mod docker;
 mod egress;
+mod entries;
 mod error;
 mod init;
 pub mod local;
@@ -66,6 +67,19 @@ pub trait Sandbox: Send + Sync {
     /// The same, of at most `limit` bytes: of more, what came first is copied, and the error is one that
     /// [`SandboxError::is_too_large`] knows.
     async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError>;
+
+    /// Copies these entries (files and links, paths relative to the folder `root`) to below the host folder `to`, which
+    /// is made. Links stay links: none is followed, and those that lead out of `root` are left out. Entries that are not
+    /// there are left out too. At most `limit` bytes of the folder are looked at.
+    async fn download_entries(
+        &self,
+        root: &str,
+        entries: &[String],
+        to: &Path,
+        limit: u64,
+    ) -> Result<(), SandboxError> {
+        entries::by_folder(self, root, entries, to, limit).await
+    }
 
     /// Ends every process that runs inside, the sandbox itself excepted. Gives how many had been left
     /// running by commands that had ended.

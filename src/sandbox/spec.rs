@@ -118,6 +118,16 @@ impl ExecRequest {
     }
 }
 
+impl ExecRequest {
+    /// The same as root inside, who sees what users closed: for what we do ourselves, never for the agent or the tests.
+    pub fn as_root(script: impl Into<String>) -> Self {
+        Self {
+            user: Some("root".to_owned()),
+            ..Self::shell(script)
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {

@@ -71,6 +71,10 @@ pub struct AgentJob {
     pub task: Arc<Task>,
     /// What the agent is told.
     pub instruction: String,
+    /// Host folder with the solution, for the oracle.
+    pub solution: std::path::PathBuf,
+    /// Who its commands run as; `None` is the image's user.
+    pub user: Option<String>,
     /// Where its commands run.
     pub sandbox: Arc<dyn Sandbox>,
     /// Base URL of its session as the process that calls the model reaches it, without `/v1`.

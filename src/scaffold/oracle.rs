@@ -42,7 +42,7 @@ impl Scaffold for Oracle {
 }
 
 async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
-    let solution = job.task.dir.join("solution");
+    let solution = job.solution.clone();
     if !solution.join("solve.sh").is_file() {
         return Err(setup(format!(
             "task `{}` has no {}",
@@ -59,11 +59,12 @@ async fn solve(job: &AgentJob) -> Result<ExecOutput, ScaffoldError> {
     job.sandbox.reset_dir(SOLUTION).await?;
     job.sandbox.upload(&solution, SOLUTION).await?;
     // Run as the file itself, so that its shebang counts; the bit may not have survived the way here.
-    let mut executable = ExecRequest::shell("chmod +x /solution/solve.sh");
-    executable.user = Some("root".to_owned());
-    job.sandbox.exec(executable).await?;
+    job.sandbox
+        .exec(ExecRequest::as_root("chmod +x /solution/solve.sh"))
+        .await?;
     let mut request = ExecRequest::shell("exec /solution/solve.sh");
     request.env = env;
+    request.user = job.user.clone();
     request.timeout = job.timeout;
     request.output_limit = OUTPUT_LIMIT;
     Ok(job.sandbox.exec(request).await?)

@@ -117,6 +117,8 @@ pub(super) fn job(root: &Path, session_url: &str) -> AgentJob {
     AgentJob {
         task: Arc::new(Task::load(&task).unwrap()),
         instruction: "  mend it\n".to_owned(),
+        solution: task.join("solution"),
+        user: None,
         sandbox: Arc::new(Folder {
             root: root.to_owned(),
             workdir,

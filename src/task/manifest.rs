@@ -84,8 +84,8 @@ pub struct VerifierConfig {
     pub env: BTreeMap<String, String>,
     /// Who they run as.
     pub user: Option<UserName>,
-    /// Whether they run where the agent worked.
-    pub environment_mode: VerifierMode,
+    /// Whether they run where the agent worked; absent: `separate` with an environment of their own, else `shared`.
+    pub environment_mode: Option<VerifierMode>,
     /// What the network reaches in this phase.
     pub network_mode: Option<NetworkMode>,
     /// For `allowlist`.
@@ -105,6 +105,16 @@ pub enum VerifierMode {
     Shared,
     /// In a fresh one, with the agent's changes brought over.
     Separate,
+}
+
+impl VerifierMode {
+    /// Its name in task.toml.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Separate => "separate",
+        }
+    }
 }
 
 /// A command that gathers what crosses over to the verifier.

@@ -12,6 +12,7 @@ mod index;
 mod index_parquet;
 mod manifest;
 mod parse;
+mod stages;
 mod values;
 
 pub use atomic::{sync_folder, write_atomically};
@@ -25,6 +26,7 @@ pub use manifest::{
     VerifierConfig, VerifierMode,
 };
 pub use parse::{SchemaWarning, parse_task_toml};
+pub use stages::Stage;
 pub use values::{Artifact, MegaBytes, MinReward, Seconds, UserName};
 
 /// The JSON Schemas of this module's files and rows, by file stem.

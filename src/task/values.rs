@@ -32,6 +32,15 @@ pub enum UserName {
     Id(u32),
 }
 
+impl std::fmt::Display for UserName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Id(id) => write!(f, "{id}"),
+        }
+    }
+}
+
 /// The reward that a step must reach: of the scalar, or of each named reward.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MinReward {
@@ -46,8 +55,12 @@ pub enum MinReward {
 pub struct Artifact {
     /// Path in the environment.
     pub source: String,
-    /// Path below the trial's artifacts folder; absent: the name of the source.
+    /// Path below the trial's artifacts folder; absent: the source's own path there.
     pub destination: Option<String>,
+    /// Patterns of what a folder is taken without.
+    pub exclude: Vec<String>,
+    /// The container of a compose file that it is in; absent: the agent's.
+    pub service: Option<String>,
 }
 
 struct Any<T>(std::marker::PhantomData<T>);
@@ -158,6 +171,9 @@ impl FromAny for MinReward {
 struct ArtifactTable {
     source: String,
     destination: Option<String>,
+    #[serde(default)]
+    exclude: Vec<String>,
+    service: Option<String>,
 }
 
 impl FromAny for Artifact {
@@ -166,13 +182,17 @@ impl FromAny for Artifact {
         (!value.is_empty()).then(|| Self {
             source: value.to_owned(),
             destination: None,
+            exclude: Vec::new(),
+            service: None,
         })
     }
     fn table<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         let table = ArtifactTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
         Ok(Self {
             source: table.source,
-            destination: table.destination,
+            destination: table.destination.filter(|path| !path.is_empty()),
+            exclude: table.exclude,
+            service: table.service,
         })
     }
 }
@@ -211,7 +231,12 @@ from_any!(
     Artifact,
     json_schema!({
         "type": ["string", "object"],
-        "properties": { "source": { "type": "string" }, "destination": { "type": "string" } },
+        "properties": {
+            "source": { "type": "string" },
+            "destination": { "type": "string" },
+            "exclude": { "type": "array", "items": { "type": "string" } },
+            "service": { "type": "string" }
+        },
         "required": ["source"]
     })
 );

@@ -50,6 +50,18 @@ pub(super) fn read(folder: &Path) -> Result<Rewards, VerifierError> {
     }
 }
 
+/// Whether both files are there and hold different rewards: one of them is not the tests' own.
+pub(super) fn disagree(folder: &Path) -> bool {
+    let reward = |file: &'static str, parse: fn(&str) -> Result<Rewards, String>| {
+        let text = content(folder, file).ok()??;
+        Some(parse(&text).ok()?.0)
+    };
+    match (reward(JSON, json), reward(TEXT, plain)) {
+        (Some(one), Some(other)) => (one - other).abs() > 1e-9,
+        _ => false,
+    }
+}
+
 fn content(folder: &Path, file: &'static str) -> Result<Option<String>, VerifierError> {
     let invalid = |reason: String| VerifierError::Invalid { file, reason };
     // A link would be the sandbox's word on which host file is the reward; a fifo would never end.

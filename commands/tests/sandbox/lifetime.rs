@@ -21,6 +21,23 @@ async fn a_lifetime_ends_everything() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_nobody_waits_for_leaves_nothing() {
+    each(async |fixture| {
+        for patience in [0, 1, 2, 5, 10, 20] {
+            let start = fixture.backend.create(fixture.spec());
+            let started = tokio::time::timeout(Duration::from_millis(patience), start).await;
+            drop(started);
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fixture.left() > 0 {
+            assert!(Instant::now() < deadline, "{} sandboxes are left", fixture.left());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
 /// The process that a test below kills: makes a sandbox, says so, and waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn owner_to_be_killed() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{Fixture, each};
 use lego::sandbox::{ExecRequest, Sandbox};
-use lego::verifier::{Verdict, VerifierError, VerifyOptions, verify};
+use lego::verifier::{Changes, Owned, Scene, Verdict, VerifierError, VerifyOptions, Watch, examine, verify};
 
 const PASS: &str = "mkdir -p \"$LEGO_LOGS_DIR/verifier\"; echo 1 > \"$LEGO_LOGS_DIR/verifier/reward.txt\"";
 
@@ -15,6 +15,7 @@ struct Case<'a> {
     fixture: &'a Fixture,
     tests: PathBuf,
     options: VerifyOptions,
+    protected: Vec<String>,
 }
 
 impl<'a> Case<'a> {
@@ -28,11 +29,29 @@ impl<'a> Case<'a> {
             fixture,
             tests,
             options,
+            protected: Vec::new(),
         }
     }
 
     async fn run(&self, sandbox: &dyn Sandbox) -> Result<Verdict, VerifierError> {
-        verify(sandbox, &self.tests, &self.options).await
+        let near = self.fixture.folder();
+        let left_running = sandbox.end_processes().await?;
+        let changes = Changes::of(sandbox, "/app", &[], near).await?;
+        let paths = self.protected.clone();
+        // What the task came with stands for what was kept before the agent.
+        let owned = Owned::keep(sandbox, "/app", paths, near).await?;
+        let scene = Scene {
+            left_running,
+            changes: &changes,
+            owned: &owned,
+            before: &Watch::default(),
+            workdir: "/app",
+            original: Some(&self.fixture.source),
+        };
+        let mut flags = examine(sandbox, scene).await?;
+        let mut verdict = verify(sandbox, std::slice::from_ref(&self.tests), &self.options).await?;
+        flags.append(&mut verdict.flags);
+        Ok(Verdict { flags, ..verdict })
     }
 
     /// In a fresh sandbox, after the agent ran `agent`.
@@ -138,7 +157,7 @@ async fn the_verifiers_files_and_links_to_elsewhere_are_watched() {
     each(async |fixture| {
         symlink("/usr", fixture.source.join("from-the-task")).unwrap();
         let mut case = Case::new(&fixture, PASS);
-        case.options.protected = vec!["sub".to_owned()];
+        case.protected = vec!["sub".to_owned()];
         let verdict = case
             .after("echo x >> sub/deep; ln -s /usr/bin mine; ln -s hello.txt fine")
             .await

@@ -35,9 +35,9 @@ const MADE: Duration = Duration::from_mins(2);
 const CONNECTED: Duration = Duration::from_secs(30);
 
 pub(super) async fn start(
-    client: &Docker,
-    runtime: &Runtime,
-    options: &DockerOptions,
+    client: Docker,
+    runtime: Runtime,
+    options: DockerOptions,
     image: Arc<Found>,
     spec: SandboxSpec,
 ) -> Result<DockerSandbox, SandboxError> {
@@ -51,7 +51,7 @@ pub(super) async fn start(
 
     let label = serde_json::to_string(&owner).map_err(|error| failed(error.to_string()))?;
     let socket = folder.socket();
-    let body = body(runtime, options, &image, &spec, &socket, label);
+    let body = body(&runtime, &options, &image, &spec, &socket, label);
     let create = CreateContainerOptionsBuilder::new().name(&folder.name()).build();
     // From here on both are removed whatever happens.
     let mut container = Container {
@@ -76,7 +76,7 @@ pub(super) async fn start(
                 socket.display()
             ))),
         },
-        ended = ended(client, &made.id) => return Err(failed(ended)),
+        ended = ended(&client, &made.id) => return Err(failed(ended)),
     };
     // Nobody else is to be taken for the init.
     drop(listener);

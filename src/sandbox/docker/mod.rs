@@ -69,14 +69,14 @@ pub struct DockerBackend {
     client: OnceCell<Docker>,
     runtime: OnceCell<Runtime>,
     images: Images,
-    starting: Semaphore,
+    starting: Arc<Semaphore>,
 }
 
 impl DockerBackend {
     /// Nothing is contacted yet.
     pub fn new(options: DockerOptions) -> Self {
         Self {
-            starting: Semaphore::new(options.starts.max(1)),
+            starting: Arc::new(Semaphore::new(options.starts.max(1))),
             images: Images::default(),
             options,
             client: OnceCell::new(),
@@ -109,10 +109,22 @@ impl DockerBackend {
             .await?;
         let image = self.images.get(client, &spec).await?;
         // Engines get slower by more starts at once than they have cores, and time out on hundreds.
-        let permit = self.starting.acquire().await;
-        let sandbox = container::start(client, runtime, &self.options, image, spec).await;
-        drop(permit);
-        Ok(Arc::new(sandbox?))
+        let permit = Arc::clone(&self.starting).acquire_owned().await;
+        let name = spec.name.clone();
+        let start = container::start(client.clone(), runtime.clone(), self.options.clone(), image, spec);
+        // By itself: were it dropped while the engine makes the container, nobody would know of that.
+        let started = tokio::spawn(async move {
+            let started = start.await;
+            drop(permit);
+            started
+        });
+        match started.await {
+            Ok(sandbox) => Ok(Arc::new(sandbox?)),
+            Err(error) => Err(SandboxError::Start {
+                name,
+                reason: error.to_string(),
+            }),
+        }
     }
 
     /// Removes the containers and folders of dead owners; gives their names.

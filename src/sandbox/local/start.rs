@@ -67,14 +67,17 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         name: name.clone(),
         reason: reason.to_string(),
     };
-    let (scratch, lower) = {
+    // The guard comes with the folder: where nobody waits for it any more, it is removed as soon as it is made.
+    let (mut folder, lower) = {
         let (options, spec) = (options.clone(), spec.clone());
         let prepared = tokio::task::spawn_blocking(move || prepare(&options, &spec, mode)).await;
         prepared
             .map_err(|error| failed(&error))?
             .map_err(|error| failed(&error))?
     };
-    let mut folder = Folder(Some(scratch.clone()));
+    let Some(scratch) = folder.0.clone() else {
+        return Err(failed(&"its folder is gone").into());
+    };
     let workdir = spec.workdir.clone().unwrap_or_else(|| WORKDIR.to_owned());
     let proxy = match spec.network {
         Network::None => None,
@@ -203,12 +206,12 @@ fn spawn(exe: &Path) -> io::Result<(Child, OwnedFd)> {
 }
 
 /// Makes the host folder with its label and the working folder; gives it and an overlay's lower folder.
-fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result<(PathBuf, Option<PathBuf>)> {
+fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result<(Folder, Option<PathBuf>)> {
     fs_err::create_dir_all(&options.root)?;
     let root = fs_err::canonicalize(&options.root)?;
     let name = format!("{}-{}", host_name(&spec.name), uuid::Uuid::now_v7().simple());
     let scratch = Owner::here(&spec.name, &spec.labels)?.make_folder(&root, &name)?;
-    let mut folder = Folder(Some(scratch.clone()));
+    let folder = Folder(Some(scratch.clone()));
     let root_user = geteuid().is_root();
     let owner = root_user.then(|| (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY)));
     let source = fs_err::canonicalize(&spec.source)?;
@@ -229,6 +232,5 @@ fn prepare(options: &LocalOptions, spec: &SandboxSpec, mode: Mode) -> io::Result
             tree::make(&scratch.join("logs").join(name), 0o755, owner)?;
         }
     }
-    folder.0 = None;
-    Ok((scratch, overlay.then_some(source)))
+    Ok((folder, overlay.then_some(source)))
 }

@@ -20,6 +20,8 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(super) struct BashTool<'a> {
     pub(super) sandbox: &'a dyn Sandbox,
     pub(super) env: &'a BTreeMap<String, String>,
+    /// Who commands run as; `None` is the image's user.
+    pub(super) user: &'a Option<String>,
     pub(super) timeout: Duration,
     pub(super) deadline: Instant,
 }
@@ -36,6 +38,7 @@ impl BashTool<'_> {
     async fn run(&self, command: String) -> Result<String, SandboxError> {
         let mut request = ExecRequest::shell(command);
         request.env.clone_from(self.env);
+        request.user.clone_from(self.user);
         request.timeout = self
             .timeout
             .min(self.deadline.saturating_duration_since(Instant::now()));

@@ -123,6 +123,7 @@ impl<'a> Episode<'a> {
         let bash = BashTool {
             sandbox: job.sandbox.as_ref(),
             env: &builtin.env,
+            user: &job.user,
             timeout: builtin.limits.command,
             deadline,
         };

@@ -31,7 +31,7 @@ use tokio::sync::OnceCell;
 
 use super::{AgentEnd, AgentJob, AgentReport, CutLogs, Scaffold, ScaffoldError};
 use crate::config::ScaffoldSection;
-use crate::sandbox::{ExecOutput, ExecRequest, Sandbox};
+use crate::sandbox::{ExecOutput, ExecRequest, Isolation, Sandbox};
 
 /// Kept of what an agent prints, its beginning and its end.
 const OUTPUT_LIMIT: usize = 8 << 20;
@@ -46,6 +46,7 @@ const SMALL: Duration = Duration::from_secs(30);
 /// Where agents keep their logs inside.
 const LOGS: &str = "/logs/agent";
 const HOME: &str = "/root";
+const ANY_HOME: &str = "/tmp/.lego-agent";
 
 /// An agent behind its adapter.
 pub(super) struct ProcessAgent {
@@ -132,16 +133,19 @@ impl Scaffold for ProcessAgent {
             max_turns: job.max_turns,
             instruction: &job.instruction,
             workdir: job.sandbox.path(job.sandbox.workdir()),
-            home: job.sandbox.path(HOME),
+            // The user inside may be any, with a home folder that is not there.
+            home: match job.sandbox.isolation() {
+                Isolation::Container => ANY_HOME.to_owned(),
+                _ => job.sandbox.path(HOME),
+            },
             logs: job.sandbox.path(LOGS),
         };
         let launch = self.adapter.launch(&endpoint);
         for (path, text) in &launch.files {
-            put(job.sandbox.as_ref(), path, text)
-                .await
-                .map_err(|reason| self.setup(reason))?;
+            put(&job, path, text).await.map_err(|reason| self.setup(reason))?;
         }
-        let request = self.request(launch, job.timeout);
+        let mut request = self.request(launch, job.timeout);
+        request.user.clone_from(&job.user);
         let ended = self.drive(&job, request).await;
         if let Ok(output) = &ended {
             let log = job.logs().join(format!("{}.log", self.adapter.name()));
@@ -192,12 +196,13 @@ impl ProcessAgent {
 }
 
 /// Writes a file of the agent's inside.
-async fn put(sandbox: &dyn Sandbox, path: &str, text: &str) -> Result<(), String> {
+async fn put(job: &AgentJob, path: &str, text: &str) -> Result<(), String> {
     let mut request = ExecRequest::shell("mkdir -p \"$(dirname \"$0\")\" && cat >\"$0\"");
     request.argv.push(path.to_owned());
     request.stdin = Some(text.to_owned());
+    request.user.clone_from(&job.user);
     request.timeout = SMALL;
-    let output = sandbox.exec(request).await.map_err(|error| error.to_string())?;
+    let output = job.sandbox.exec(request).await.map_err(|error| error.to_string())?;
     if output.exit_code == 0 {
         Ok(())
     } else {

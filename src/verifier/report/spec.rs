@@ -1,0 +1,120 @@
+//! The lists that a task gives in `tests/config.json`, and the report of a log by them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::parsers::{self, FORMATS};
+use super::{Parsed, Report, Status, Tally};
+
+const FILE: &str = "config.json";
+/// Largest file of that name that is read.
+const LARGEST: u64 = 32 << 20;
+
+/// Which tests must pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TestSpec {
+    /// Those that the work is to make pass.
+    pub fail_to_pass: Vec<String>,
+    /// Those that passed before it.
+    pub pass_to_pass: Vec<String>,
+    /// Patch that brings the tests.
+    test_patch: String,
+}
+
+impl TestSpec {
+    /// Of the last of these folders that has one.
+    pub fn of(tests: &[PathBuf]) -> Option<Self> {
+        tests.iter().rev().find_map(|folder| Self::read(&folder.join(FILE)))
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        let meta = fs_err::metadata(path).ok()?;
+        (meta.is_file() && meta.len() <= LARGEST).then_some(())?;
+        Self::parse(&fs_err::read_to_string(path).ok()?)
+    }
+
+    /// `None` where the text is not of this shape: it is then some other file of the task's.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let list = |key: &str| match value.get(key)? {
+            // The lists stand there as texts too.
+            Value::String(text) => serde_json::from_str::<Vec<String>>(text).ok(),
+            other => serde_json::from_value::<Vec<String>>(other.clone()).ok(),
+        };
+        let spec = Self {
+            fail_to_pass: list("FAIL_TO_PASS")?,
+            pass_to_pass: list("PASS_TO_PASS").unwrap_or_default(),
+            test_patch: value
+                .get("test_patch")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        (!spec.fail_to_pass.is_empty() || !spec.pass_to_pass.is_empty()).then_some(spec)
+    }
+
+    /// Test files that the lists and the patch name.
+    pub fn files(&self) -> Vec<String> {
+        let of_tests = self
+            .fail_to_pass
+            .iter()
+            .chain(&self.pass_to_pass)
+            .filter_map(|test| test.split_once("::"))
+            .map(|(file, _)| file)
+            .filter(|file| file.contains('.') && !file.contains(' '));
+        let of_patch = self.test_patch.lines().filter_map(|line| line.strip_prefix("+++ b/"));
+        let removed = self.test_patch.lines().filter_map(|line| line.strip_prefix("--- a/"));
+        let mut files: Vec<String> = of_tests
+            .chain(of_patch)
+            .chain(removed)
+            .map(|file| file.trim().to_owned())
+            .collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// Reads a log in the format that knows most of the listed tests.
+    pub fn report(&self, log: &str) -> Report {
+        let log = super::lines::plain(log);
+        let known = |parsed: &Parsed| {
+            let all = self.fail_to_pass.iter().chain(&self.pass_to_pass);
+            all.filter(|test| status(parsed, test).is_some()).count()
+        };
+        let (name, parsed) = FORMATS
+            .iter()
+            .map(|(name, parse)| (*name, parse(&log)))
+            .max_by_key(|(_, parsed)| (known(parsed), parsed.ran, parsed.tests.len()))
+            .unwrap_or_default();
+        let tally = |tests: &[String]| {
+            let mut tally = Tally::default();
+            for test in tests {
+                match status(&parsed, test) {
+                    Some(Status::Passed) => &mut tally.passed,
+                    Some(Status::Failed) => &mut tally.failed,
+                    Some(Status::Skipped) | None => &mut tally.missing,
+                }
+                .push(test.clone());
+            }
+            tally
+        };
+        let (fail_to_pass, pass_to_pass) = (tally(&self.fail_to_pass), tally(&self.pass_to_pass));
+        let whole = |tally: &Tally| tally.failed.is_empty() && tally.missing.is_empty();
+        Report {
+            format: name.to_owned(),
+            ran: parsed.ran || !parsed.tests.is_empty(),
+            resolved: whole(&fail_to_pass) && whole(&pass_to_pass),
+            fail_to_pass,
+            pass_to_pass,
+        }
+    }
+}
+
+fn status(parsed: &Parsed, test: &str) -> Option<Status> {
+    parsed
+        .tests
+        .get(test)
+        .or_else(|| parsed.tests.get(&parsers::unittest_name(test)))
+        .copied()
+}
