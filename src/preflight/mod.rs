@@ -11,6 +11,7 @@ mod model;
 mod model_files;
 mod paths;
 mod report;
+mod sandbox;
 mod schedule;
 mod secrets;
 mod tasks;
@@ -97,6 +98,7 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(token_budget::TokenBudget),
         Box::new(batch::Batch),
         Box::new(schedule::Schedule),
+        Box::new(sandbox::Sandbox),
         Box::new(agent::Agent),
         Box::new(secrets::Secrets),
     ]

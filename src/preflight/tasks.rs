@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Context, Finding};
+use crate::rollout::unfit;
 use crate::task::{Task, TaskIndex};
 
 /// Tasks that are named in a message at most.
@@ -33,8 +34,7 @@ pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Op
     let faults: Vec<String> = index
         .rows
         .iter()
-        .filter_map(|row| Task::load(&index.task_dir(row)).err())
-        .map(|error| error.to_string())
+        .filter_map(|row| fault(&index.task_dir(row), context))
         .collect();
     let text = format!(
         "{key}: {} of {} tasks of {} cannot be used: {}",
@@ -44,4 +44,16 @@ pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Op
         faults[..faults.len().min(NAMED)].join("; ")
     );
     (!faults.is_empty()).then(|| fatal(text).help(again))
+}
+
+/// Why this task cannot be used, or not on this backend.
+fn fault(dir: &Path, context: Context<'_>) -> Option<String> {
+    let task = match Task::load(dir) {
+        Ok(task) => task,
+        Err(error) => return Some(error.to_string()),
+    };
+    match task.stages() {
+        Ok(stages) => unfit(&task, &stages, &context.run.config.sandbox),
+        Err(error) => Some(error.to_string()),
+    }
 }

@@ -33,6 +33,7 @@ fn fixture() -> tempfile::TempDir {
         std::fs::write(folder.path().join(task).join("instruction.md"), "mend").unwrap();
     }
     std::fs::write(folder.path().join("one/tests/test.sh"), "").unwrap();
+    std::fs::create_dir_all(folder.path().join("one/environment/files")).unwrap();
     std::fs::write(folder.path().join("foreign.parquet"), "no parquet").unwrap();
     let row = |id: &str| IndexRow {
         instance_id: id.to_owned(),
@@ -135,6 +136,14 @@ fn each_fault_is_found_and_named_by_its_key() {
             Status::Fatal,
             "policy.tokenizer",
         ),
+        ("sandbox.backend=\"docker\"", "paths", Status::Fatal, "data.train"),
+        (
+            "sandbox.registry=\"reg/\"",
+            "sandbox",
+            Status::Fatal,
+            "sandbox.registry",
+        ),
+        ("sandbox.docker.starts=2", "sandbox", Status::Fatal, "sandbox.docker"),
         ("run.dir=\"train.parquet\"", "paths", Status::Fatal, "run.dir"),
         ("engine.kind=\"replay\"", "paths", Status::Fatal, "engine.kind"),
         ("engine.kind=\"vllm\"", "engine", Status::Fatal, "engine.kind"),

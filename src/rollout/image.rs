@@ -1,8 +1,32 @@
-//! Which image a task's sandbox starts from, on the backends that have images.
+//! What a task's sandbox starts from, and whether the backend can give the task what it asks for.
 
-use crate::config::SandboxSection;
+use crate::config::{BackendName, SandboxSection};
 use crate::sandbox::Image;
-use crate::task::Task;
+use crate::task::{Stage, Task};
+
+/// Why the backend cannot run this task, if it cannot: said before anything starts, and by the trial itself.
+pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<String> {
+    let folder = task.dir.display();
+    match section.backend {
+        BackendName::Local if task.local_source().is_none() => Some(format!(
+            "{folder} has no environment/files: the `local` backend starts from that folder; other images need `docker`"
+        )),
+        BackendName::Local => {
+            let users = stages
+                .iter()
+                .flat_map(|stage| [&stage.agent_user, &stage.verifier_user]);
+            let other = users.flatten().find(|user| !matches!(user.as_str(), "root" | "0"))?;
+            Some(format!(
+                "{folder} asks for the user `{other}`: the `local` backend has one user; several need `docker`"
+            ))
+        }
+        BackendName::Docker if image_of(task, section).is_none() => Some(format!(
+            "{folder} has no image: set `environment.docker_image` in its task.toml, configure `sandbox.registry`, or give it \
+             an environment/Dockerfile"
+        )),
+        BackendName::Docker => None,
+    }
+}
 
 /// The task's own `docker_image`; else, where a registry is configured, `<registry><task id, lower-cased>`; else what
 /// its `environment/Dockerfile` builds; else `None`.
@@ -72,6 +96,20 @@ mod tests {
         };
         assert_eq!(image_of(&plain, &section), Some(build));
         assert_eq!(image_of(&task("", false).1, &section), None);
+        let stages = |task: &Task| task.stages().unwrap();
+        section.backend = BackendName::Docker;
+        assert_eq!(unfit(&plain, &stages(&plain), &section), None);
+        let bare = task("", false).1;
+        let said = unfit(&bare, &[], &section).unwrap();
+        assert!(said.contains("has no image: set `environment.docker_image`"), "{said}");
+        section.backend = BackendName::Local;
+        let said = unfit(&plain, &stages(&plain), &section).unwrap();
+        assert!(said.contains("has no environment/files"), "{said}");
+        let (root, _) = task("[verifier]\nuser = \"grader\"\n", false);
+        fs_err::create_dir_all(root.path().join("Fix__Me-1/environment/files")).unwrap();
+        let asks = Task::load(&root.path().join("Fix__Me-1")).unwrap();
+        let said = unfit(&asks, &stages(&asks), &section).unwrap();
+        assert!(said.contains("asks for the user `grader`"), "{said}");
         section.registry = Some("reg:5000/swe/".to_owned());
         let named = |name: &str| Some(Image::Named(name.to_owned()));
         assert_eq!(image_of(&plain, &section), named("reg:5000/swe/fix__me-1"));

@@ -25,7 +25,7 @@ mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
-pub use image::image_of;
+pub use image::{image_of, unfit};
 pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};

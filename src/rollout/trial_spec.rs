@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::image::image_of;
+use super::image::{image_of, unfit};
 use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
-use crate::config::{BackendName, HumanDuration, KeepSandbox, SandboxSection};
+use crate::config::{HumanDuration, KeepSandbox, SandboxSection};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
@@ -132,19 +132,15 @@ impl TrialContext {
             .sum();
         let mut env = resolved(plan, &environment.env)?;
         env.extend(self.scaffold_section.env.clone());
-        let source = plan.task.local_source();
-        if source.is_none() && section.backend == BackendName::Local {
+        if let Some(reason) = unfit(&plan.task, &stages, section) {
             return Err(Failure {
                 outcome: Outcome::EnvSetupFailed,
-                reason: format!(
-                    "{} has no environment/files: the `local` backend starts from that folder; other images need `docker`",
-                    plan.task.dir.display()
-                ),
+                reason,
                 retry: false,
             });
         }
         Ok(SandboxSpec {
-            source: source.unwrap_or_default(),
+            source: plan.task.local_source().unwrap_or_default(),
             image: image_of(&plan.task, section),
             workdir: plan.task.workdir(),
             env,

@@ -6,6 +6,7 @@ mod commands;
 mod folders;
 mod isolation;
 mod lifetime;
+mod speed;
 mod support;
 mod verifier;
 

@@ -5,6 +5,8 @@ set -u
 work=$1 keep=$2
 shift 2
 own_home=${HOME:-/root}
+# An image of a few files has no tools to work with, and nobody inside could read a history with those it has.
+if ! command -v mktemp >/dev/null && ! [ -e "$work/.git" ]; then exit 0; fi
 temporary=$(mktemp -d) || exit 1
 trap 'rm -rf "$temporary"' EXIT
 # Nobody's settings but these: no hooks, no filters, every owner is trusted.

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Run, Task, containers, image, lego};
-use crate::succeeds;
+use super::{Run, Task, containers, image, lego, rows};
+use crate::{root, succeeds};
 
 /// Gives 1 where the agent left `done`.
 const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
@@ -77,4 +77,35 @@ fn a_killed_run_leaves_no_container() {
     until("left behind", &|count| count == 0);
     // The folders of their sockets are the next start's to remove, or this one's.
     succeeds(lego().args(["rollout", "--reap"]));
+}
+
+#[test]
+fn the_example_runs() {
+    let Some(image) = image() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (example, index) = (root().join("examples/docker"), folder.path().join("index.parquet"));
+    succeeds(
+        lego()
+            .args(["prepare", "index"])
+            .arg(example.join("tasks"))
+            .arg("-o")
+            .arg(&index),
+    );
+    for (scaffold, reward) in [("oracle", 1.0), ("nop", 0.0)] {
+        let mut command = lego();
+        command
+            .arg("rollout")
+            .arg(example.join("run.toml"))
+            .args(["--format", "jsonl", "--scaffold", scaffold]);
+        command.arg("-o").arg(folder.path().join(scaffold));
+        command
+            .arg("--set")
+            .arg(format!("data.train={:?}", index.display().to_string()));
+        command
+            .arg("--set")
+            .arg(format!("sandbox.mirror={{ \"debian:trixie-slim\" = \"{image}\" }}"));
+        let rows = rows(&succeeds(&mut command));
+        let rewards: Vec<f64> = rows.iter().map(|row| row["reward"].as_f64().unwrap()).collect();
+        assert_eq!(rewards, [reward; 2]);
+    }
 }
