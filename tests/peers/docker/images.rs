@@ -85,13 +85,13 @@ impl Drop for Registry {
     }
 }
 
-/// A root folder with nothing but a shell and its libraries, taken out of the test image.
+/// A root folder with nothing but a shell, chmod and their libraries, taken out of the test image.
 fn small(base: &str, to: &Path) {
     if to.exists() {
         return;
     }
     std::fs::create_dir(to).unwrap();
-    let copy = "cd / && ldd /bin/sh | tr ' \\t' '\\n' | grep ^/ | sort -u >/tmp/list; echo /bin/sh >>/tmp/list; \
+    let copy = "cd / && ldd /bin/sh /bin/chmod | tr ' \\t' '\\n' | grep '^/.*[^:]$' | sort -u >/tmp/list; echo /bin/sh /bin/chmod >>/tmp/list; \
                 tar -chf - $(cat /tmp/list)";
     let mut out = Command::new("docker")
         .args(["run", "--rm", "--network", "none", base, "sh", "-c", copy])
