@@ -226,10 +226,7 @@ pub(super) fn summary(finished: &FinishedSession) -> Value {
 }
 
 pub(super) fn no_session(key: &str) -> ApiError {
-    ApiError {
-        message: format!("There is no open session `{key}`."),
-        ..ApiError::not_found("")
-    }
+    ApiError::not_found(format!("There is no open session `{key}`."))
 }
 
 /// A capture as JSON.

@@ -43,6 +43,12 @@ pub(super) enum Line {
     },
     Begin(Begin),
     End(Box<End>),
+    /// Whether a client was there for the end of an ended call's answer, where that is not as it was before; at first,
+    /// it was.
+    Seen {
+        call: u32,
+        seen: bool,
+    },
 }
 
 /// How calls become rows, as run.toml says it.

@@ -32,6 +32,15 @@ const ALL: [(&str, Endpoint); 5] = [
     ("/responses", Endpoint::Responses),
 ];
 
+/// The routes by which clients find the endpoints, for who looked for another.
+pub(super) fn names() -> String {
+    let names: Vec<String> = ALL
+        .iter()
+        .map(|(path, _)| format!("POST {}{path}", PREFIXES[0]))
+        .collect();
+    names.join(", ")
+}
+
 /// Sessions that may be open before anonymous clients are given no more.
 const MOST_OPEN: usize = 4096;
 

@@ -128,10 +128,10 @@ impl ApiError {
         Self::unavailable("The proxy is shutting down.", None)
     }
 
-    pub(super) fn not_found(path: &str) -> Self {
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self {
             code: Some("not_found"),
-            ..Self::new(404, "invalid_request_error", format!("Unknown route: {path}"))
+            ..Self::new(404, "invalid_request_error", message)
         }
     }
 

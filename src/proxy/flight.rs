@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ApiError;
+use super::session::Session;
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, Message};
 use crate::trajectory::{FinishReason, TokenId};
@@ -36,6 +37,8 @@ pub(super) struct FlightState {
     /// The stop text that ended it.
     pub(super) stop_text: Option<String>,
     pub(super) preempted: bool,
+    /// Whether a client was there for its end.
+    seen: bool,
     pub(super) end: Option<FlightEnd>,
     first_at: Option<Instant>,
     ended_at: Option<Instant>,
@@ -116,6 +119,27 @@ impl Flight {
         self.state().ended_at.map(|at| at.elapsed())
     }
 
+    /// Whether a client was there for the end of the answer; `None` as long as that is open: it runs, or somebody watches.
+    /// What failed is no answer.
+    pub(super) fn was_seen(&self) -> Option<bool> {
+        let state = self.state();
+        match &state.end {
+            Some(FlightEnd::Answered { .. }) if state.seen => Some(true),
+            Some(FlightEnd::Answered { .. }) if self.watched() == 0 => Some(false),
+            _ => None,
+        }
+    }
+
+    /// How many watch.
+    pub(super) fn watched(&self) -> usize {
+        *self.viewers.borrow()
+    }
+
+    /// Whether it ended with an answer.
+    pub(super) fn has_answered(&self) -> bool {
+        matches!(self.state().end, Some(FlightEnd::Answered { .. }))
+    }
+
     /// Waits until nobody has watched for the grace time.
     pub(super) async fn abandoned(&self, grace: Duration) {
         let mut viewers = self.viewers.subscribe();
@@ -130,9 +154,10 @@ impl Flight {
     }
 
     /// Watches it from the beginning.
-    pub(super) fn watch(self: &Arc<Self>) -> Viewer {
+    pub(super) fn watch(self: &Arc<Self>, session: &Arc<Session>) -> Viewer {
         self.viewers.send_modify(|count| *count += 1);
         Viewer {
+            session: Arc::clone(session),
             progress: self.progress.subscribe(),
             flight: Arc::clone(self),
             events: 0,
@@ -143,6 +168,7 @@ impl Flight {
 
 /// One client's view.
 pub(super) struct Viewer {
+    session: Arc<Session>,
     flight: Arc<Flight>,
     progress: watch::Receiver<()>,
     events: usize,
@@ -227,10 +253,16 @@ impl Viewer {
     pub(super) fn flight(&self) -> &Flight {
         &self.flight
     }
+
+    /// The answer's end is on its way to the client.
+    pub(super) fn saw_the_end(&self) {
+        self.flight.state().seen = true;
+    }
 }
 
 impl Drop for Viewer {
     fn drop(&mut self) {
         self.flight.viewers.send_modify(|count| *count -= 1);
+        self.session.note_seen(&self.flight);
     }
 }

@@ -126,7 +126,13 @@ async fn metrics(State(inner): State<Arc<Inner>>) -> Answer {
 }
 
 async fn unknown_route(request: Request) -> Answer {
-    ErrorShape::OpenAi.response(&ApiError::not_found(request.uri().path()))
+    let message = format!(
+        "Unknown route: {} {}. There are {}, and GET /v1/models.",
+        request.method(),
+        request.uri().path(),
+        endpoint::names()
+    );
+    ErrorShape::OpenAi.response(&ApiError::not_found(message))
 }
 
 async fn wrong_method(request: Request) -> Answer {

@@ -73,6 +73,7 @@ pub(super) async fn answer<W: Writer>(
     match viewer.finished().await {
         FlightEnd::Failed(error) => W::ERRORS.response(&error),
         FlightEnd::Answered { finish, message, usage } => {
+            viewer.saw_the_end();
             let body = {
                 let state = viewer.flight().state();
                 writer.whole(

@@ -69,6 +69,7 @@ impl<W: Writer> State<W> {
                 self.writer.news(&mut out, &self.session, &news);
                 if let Some(end) = &news.end {
                     self.writer.end(&mut out, &self.viewer.flight().state(), end);
+                    self.viewer.saw_the_end();
                     self.done = true;
                 }
             }
