@@ -18,7 +18,7 @@ Examples:
 ///
 /// `shards` reads every row, checks what must hold of it, and accounts for every token that was sampled: trained,
 /// masked, dropped, of a side conversation, aborted or a duplicate. Where the accounts differ from what the engine
-/// counted, or the call logs from the rows, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
+/// counted, or the call logs from the rows in any id, mask, log-prob or version of the weights, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
 /// its `calls`; sessions that were never finished are named. The other subjects are not built yet.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -70,6 +70,9 @@ fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Fail
     }
     for fault in &report.faults {
         printer.note(format_args!("error: {fault}"));
+    }
+    if report.more_faults > 0 {
+        printer.note(format_args!("error: and {} more", report.more_faults));
     }
     if let Some(accounts) = &report.accounts {
         printer.rows(format.format, &accounts.rows(), |rows| {
