@@ -118,9 +118,10 @@ pub async fn serve_proxy(
     if shards.is_some() && unfinished > 0 {
         tracing::warn!("{unfinished} sessions were never finished: no shard holds them, only their call logs do");
     }
-    let unwritten = proxy.unwritten_sessions();
-    if unwritten > 0 {
-        tracing::warn!("{unwritten} sessions were finished and could not be written: only their call logs hold them");
+    if let Some((unwritten, reason)) = proxy.write_unwritten(DRAIN).await {
+        tracing::warn!(
+            "{unwritten} sessions were finished and could not be written: only their call logs hold them ({reason})"
+        );
     }
     ended.cancel();
     server

@@ -143,6 +143,28 @@ impl ApiError {
         )
     }
 
+    pub(super) fn slow_body(patience: Duration) -> Self {
+        let message = format!("Nothing more of the body came within {} s.", patience.as_secs());
+        Self::new(408, "invalid_request_error", message)
+    }
+
+    /// Bodies of others take all the room there is.
+    pub(super) fn no_room(bytes: usize) -> Self {
+        let message = format!(
+            "The requests that are being read take all of {} MiB: send it again.",
+            bytes >> 20
+        );
+        Self::unavailable(message, Some(Duration::from_secs(2)))
+    }
+
+    /// A name that anonymous clients cannot take.
+    pub(super) fn session_name(name: &str) -> Self {
+        let shown: String = name.chars().take(80).collect();
+        Self::bad_request(format!(
+            "`{shown}` cannot name a session: expected at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`."
+        ))
+    }
+
     pub(super) fn encoding(name: &str) -> Self {
         let message = format!("Content-Encoding `{name}` is not supported; zstd, gzip and deflate are.");
         Self::new(415, "invalid_request_error", message)

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::body::Share;
 use super::call_log::{CallLog, Line, RowsOf, SCHEMA};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd, Viewer};
@@ -39,6 +40,8 @@ pub(super) struct ModelRequest {
     pub(super) top_k: Option<i32>,
     /// Texts that end the answer.
     pub(super) stops: Vec<String>,
+    /// What it takes of the room for bodies, as long as it is held.
+    pub(super) share: Option<Arc<Share>>,
     /// A prompt that is no conversation: no template is applied to it.
     pub(super) raw: Option<RawPrompt>,
 }
@@ -101,18 +104,21 @@ impl Session {
         options: SessionOptions,
         anonymous: bool,
     ) -> Result<Arc<Self>, ProxyError> {
-        let log = options.call_log.as_deref().map(CallLog::open).transpose()?;
-        if let Some(log) = &log {
-            log.append(&Line::Session {
-                schema_version: SCHEMA,
-                task_id: options.task_id.clone(),
-                episode_index: options.episode_index,
-                at: jiff::Timestamp::now(),
-                capture: Some(RowsOf {
-                    train: proxy.capture,
-                    builder: proxy.builder,
-                }),
-            })?;
+        let begins = Line::Session {
+            schema_version: SCHEMA,
+            task_id: options.task_id.clone(),
+            episode_index: options.episode_index,
+            at: jiff::Timestamp::now(),
+            capture: Some(RowsOf {
+                train: proxy.capture,
+                builder: proxy.builder,
+            }),
+        };
+        let log = options.call_log.as_deref().map(|path| CallLog::new(path, &begins));
+        let log = log.transpose()?;
+        // A name that anybody may think of has no file before something is recorded.
+        if let Some(log) = log.as_ref().filter(|_| !anonymous) {
+            log.begin()?;
         }
         Ok(Arc::new(Self {
             key,
