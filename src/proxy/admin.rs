@@ -131,7 +131,7 @@ fn admin<'a>(inner: &'a Inner, request: &Request) -> Result<&'a Admin, ApiError>
     admin
         .filter(|admin| !admin.token.is_empty())
         .filter(|admin| tokens(request.headers()).any(|token| same_secret(token, &admin.token)))
-        .ok_or_else(ApiError::unauthorized)
+        .ok_or_else(ApiError::not_admin)
 }
 
 fn answer(result: Result<Value, ApiError>) -> Answer {
@@ -208,7 +208,8 @@ async fn finish(State(inner): State<Arc<Inner>>, Path(key): Path<String>, reques
         let admin = admin(&inner, &request)?.clone();
         let body = body::read(&inner.room, request).await?.bytes;
         let fields = only(&body, &["reward"])?;
-        let reward = fields::float(&fields, "reward")?;
+        // -0.0 is 0.
+        let reward = fields::float(&fields, "reward")?.map(|reward| reward + 0.0);
         if reward.is_some_and(|reward| !reward.is_finite()) {
             return Err(ApiError::field("reward", "expected a finite number"));
         }

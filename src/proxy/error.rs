@@ -109,6 +109,14 @@ impl ApiError {
         }
     }
 
+    /// A route of who runs the proxy.
+    pub(super) fn not_admin() -> Self {
+        Self {
+            message: "This route takes the admin token alone, as a Bearer token or x-api-key.".to_owned(),
+            ..Self::unauthorized()
+        }
+    }
+
     pub(super) fn closed() -> Self {
         Self {
             code: Some("session_closed"),
@@ -216,8 +224,7 @@ impl ApiError {
 }
 
 impl From<HostedError> for ApiError {
-    /// What the request brought about keeps its status, and so does what may pass; that our own key or the model's
-    /// name is wrong is no fault of the agent's.
+    /// What it says keeps its status. That the key is wrong, or the model's name, is our own doing and not the agent's.
     fn from(error: HostedError) -> Self {
         let text = error.to_string();
         let (status, retry_after, too_long) = match error {
@@ -229,7 +236,22 @@ impl From<HostedError> for ApiError {
                 ..
             } => (status, retry_after, too_long),
         };
+        let ours = |code, kind, hint: &str| Self {
+            code: Some(code),
+            ..Self::new(status, kind, format!("{text} ({hint})"))
+        };
         match status {
+            401 => ours(
+                "invalid_api_key",
+                "authentication_error",
+                "the key is the proxy's own, which `engine.api_key_env` names",
+            ),
+            403 => ours("permission_denied", "permission_error", "the key is the proxy's own"),
+            404 => ours(
+                "model_not_found",
+                "invalid_request_error",
+                "the model is named by `engine.served_model`, the address by `engine.endpoints`",
+            ),
             400 if too_long => Self {
                 code: Some("context_length_exceeded"),
                 param: Some("messages".to_owned()),

@@ -34,6 +34,8 @@ pub(super) struct FlightState {
     pub(super) ids: Vec<TokenId>,
     pub(super) logprobs: Vec<f32>,
     pub(super) events: Vec<AnswerEvent>,
+    /// Whether a hosted API's filter ended it.
+    pub(super) filtered: bool,
     /// The stop text that ended it.
     pub(super) stop_text: Option<String>,
     pub(super) preempted: bool,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dialect::{ErrorShape, json_response};
 use super::error::ApiError;
-use super::{Inner, Proxy, admin, chat, endpoint};
+use super::{Inner, Proxy, Source, admin, chat, endpoint};
 
 /// Longest time for open connections to end after the shutdown began.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub(super) fn router(inner: Arc<Inner>) -> Router {
         .route("/sess/{session}", get(hello))
         .route("/api/hello", get(hello))
         .route("/sess/{session}/api/hello", get(hello))
-        .route("/health", get(hello))
+        .route("/health", get(health))
         .route("/metrics", get(metrics))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
@@ -159,6 +159,19 @@ async fn model_of_session(Path((_, name)): Path<(String, String)>) -> Answer {
 
 async fn hello() -> Answer {
     json_response(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// Whether there is an engine to ask, or an API.
+async fn health(State(inner): State<Arc<Inner>>) -> Answer {
+    let lost = match &inner.options.source {
+        Source::Policy(policy) if policy.engine.is_up() => None,
+        Source::Policy(_) => Some("every engine is lost".to_owned()),
+        Source::Hosted(api) => api.lost().await,
+    };
+    match lost {
+        None => json_response(StatusCode::OK, &json!({ "status": "ok" })),
+        Some(reason) => ErrorShape::OpenAi.response(&ApiError::unavailable(reason, None)),
+    }
 }
 
 async fn metrics(State(inner): State<Arc<Inner>>) -> Answer {

@@ -151,11 +151,11 @@ impl Writer for ChatWriter {
         }
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, _: &FlightState, end: &FlightEnd) {
+    fn end(&mut self, out: &mut Vec<u8>, state: &FlightState, end: &FlightEnd) {
         match end {
             FlightEnd::Answered { finish, usage, .. } => {
                 let choice = Choice {
-                    finish_reason: Some(finish_reason(*finish, self.calls > 0)),
+                    finish_reason: Some(finish_reason(state, *finish, self.calls > 0)),
                     ..Choice::default()
                 };
                 self.write(out, &[choice], More::default());

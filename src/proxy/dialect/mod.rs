@@ -6,7 +6,6 @@ pub(super) mod fields;
 mod refusal;
 mod stream;
 
-
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
