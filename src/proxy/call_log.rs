@@ -14,12 +14,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::ProxyError;
 use crate::config::{BuilderName, CaptureScope};
 use crate::inference::EngineUsage;
 use crate::prompt::Message;
 use crate::trajectory::{ConversationId, FinishReason, RoutedRows, SamplingParams, TokenId, VersionSpan};
+
+/// Logs of all sessions that wait for the disk at a time.
+static AT_THE_DISK: Semaphore = Semaphore::const_new(8);
 
 /// Version of the lines.
 pub(super) const SCHEMA: u32 = 1;
@@ -250,8 +254,7 @@ impl CallLog {
             tokio::spawn(async move {
                 tokio::time::sleep(SYNC_DELAY).await;
                 log.sync_scheduled.store(false, Ordering::Release);
-                let synced = tokio::task::spawn_blocking(move || log.sync()).await;
-                if let Ok(Err(error)) = synced {
+                if let Err(error) = log.durable().await {
                     tracing::error!(%error, "call log not durable");
                 }
             });
@@ -259,8 +262,17 @@ impl CallLog {
         Ok(())
     }
 
+    /// Waits until everything written is on disk, without a thread for each log that waits.
+    pub(super) async fn durable(self: Arc<Self>) -> Result<(), ProxyError> {
+        // It is never closed.
+        let _turn = AT_THE_DISK.acquire().await;
+        let log = Arc::clone(&self);
+        let synced = tokio::task::spawn_blocking(move || log.sync()).await;
+        synced.unwrap_or_else(|error| Err(self.failed(std::io::Error::other(error))))
+    }
+
     /// Waits until everything written is on disk. Where nothing has come in the meantime, the file is closed.
-    pub(super) fn sync(&self) -> Result<(), ProxyError> {
+    fn sync(&self) -> Result<(), ProxyError> {
         let (file, lines) = {
             let mut written = self.lock();
             let caught_up = written.catch_up(&self.path).1;

@@ -215,10 +215,7 @@ impl Session {
             self.note(&flight, seen);
         }
         if let Some(log) = self.log.clone() {
-            match tokio::task::spawn_blocking(move || log.sync()).await {
-                Ok(synced) => synced?,
-                Err(error) => tracing::error!(%error, "call log not synced"),
-            }
+            log.durable().await?;
         }
         Ok(self.snapshot())
     }

@@ -133,9 +133,9 @@ fn rewrite(out: &Path, change: impl Fn(&mut lego::trajectory::Segment)) {
         meta = Some(reader.read_local(Path::new(&file.to_string())).unwrap().0);
     }
     let mut episodes = super::serving::episodes(&shards);
-    walk(&shards)
-        .into_iter()
-        .for_each(|file| std::fs::remove_file(file).unwrap());
+    for file in walk(&shards) {
+        std::fs::remove_file(file).unwrap();
+    }
     let mut writer = ShardWriter::new(&shards, "w0", meta.unwrap(), WriterOptions::default()).unwrap();
     for episode in &mut episodes {
         episode.segments.iter_mut().for_each(&change);

@@ -37,7 +37,8 @@ impl ChatWriter {
             created: *created,
             model: &presentation.model,
             choices,
-            more,
+            prompt_token_ids: more.prompt_token_ids,
+            usage: more.usage,
         };
         unnamed_event(out, &chunk);
     }
@@ -51,15 +52,16 @@ struct Chunk<'a> {
     created: i64,
     model: &'a str,
     choices: &'a [Choice<'a>],
-    #[serde(flatten)]
-    more: More<'a>,
-}
-
-#[derive(Default, Serialize)]
-struct More<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<&'a [TokenId]>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+/// What some chunks have besides.
+#[derive(Default)]
+struct More<'a> {
+    prompt_token_ids: Option<&'a [TokenId]>,
     usage: Option<Value>,
 }
 
