@@ -116,7 +116,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--capture', '--capture', [CompletionResultType]::ParameterName, 'Write finished sessions as shards into this folder, and the log of every session below its `calls`')
             [CompletionResult]::new('--tokenizer', '--tokenizer', [CompletionResultType]::ParameterName, 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)')
             [CompletionResult]::new('--admin-token', '--admin-token', [CompletionResultType]::ParameterName, 'Opens the admin routes; a random one where it is not set or empty')
-            [CompletionResult]::new('--replay', '--replay', [CompletionResultType]::ParameterName, 'Run a recorded session through today''s parsers and capture, print what changes, and stop')
+            [CompletionResult]::new('--replay', '--replay', [CompletionResultType]::ParameterName, 'Run a recorded session through today''s parsers and capture, print what changes, and stop; `-` reads stdin')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')

@@ -101,7 +101,7 @@ complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l listen -d 'Add
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l capture -d 'Write finished sessions as shards into this folder, and the log of every session below its `calls`' -r -F
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l tokenizer -d 'Folder with `tokenizer.json` and `tokenizer_config.json` (`policy.tokenizer`)' -r -F
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l admin-token -d 'Opens the admin routes; a random one where it is not set or empty' -r
-complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l replay -d 'Run a recorded session through today\'s parsers and capture, print what changes, and stop' -r -F
+complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l replay -d 'Run a recorded session through today\'s parsers and capture, print what changes, and stop; `-` reads stdin' -r -F
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'

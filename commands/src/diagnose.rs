@@ -18,13 +18,13 @@ Examples:
 ///
 /// `shards` reads every row, checks what must hold of it, and accounts for every token that was sampled: trained,
 /// masked, dropped, of a side conversation, aborted or a duplicate. Where the accounts differ from what the engine
-/// counted, or the call logs from the rows, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
+/// counted, or the call logs from the rows in any id, mask, log-prob or version of the weights, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
 /// its `calls`; sessions that were never finished are named. The other subjects are not built yet.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, arg_required_else_help = true, subcommand_required = true)]
 pub(crate) struct DiagnoseArgs {
     #[command(subcommand)]
-    subject: Option<Subject>,
+    subject: Subject,
     /// Exit with 1 if a signature matched
     #[arg(long, global = true)]
     check: bool,
@@ -54,12 +54,11 @@ enum Subject {
 
 pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failure> {
     match &args.subject {
-        Some(Subject::Shards { dir, format }) => shards(printer, dir, *format),
-        Some(Subject::Run { .. }) => Err(Failure::not_built("lego diagnose run")),
-        Some(Subject::Trial { .. }) => Err(Failure::not_built("lego diagnose trial")),
-        Some(Subject::Explain { .. }) => Err(Failure::not_built("lego diagnose explain")),
-        Some(Subject::List) => Err(Failure::not_built("lego diagnose list")),
-        None => Err(Failure::not_built("lego diagnose")),
+        Subject::Shards { dir, format } => shards(printer, dir, *format),
+        Subject::Run { .. } => Err(Failure::not_built("lego diagnose run")),
+        Subject::Trial { .. } => Err(Failure::not_built("lego diagnose trial")),
+        Subject::Explain { .. } => Err(Failure::not_built("lego diagnose explain")),
+        Subject::List => Err(Failure::not_built("lego diagnose list")),
     }
 }
 
@@ -70,6 +69,9 @@ fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Fail
     }
     for fault in &report.faults {
         printer.note(format_args!("error: {fault}"));
+    }
+    if report.more_faults > 0 {
+        printer.note(format_args!("error: and {} more", report.more_faults));
     }
     if let Some(accounts) = &report.accounts {
         printer.rows(format.format, &accounts.rows(), |rows| {

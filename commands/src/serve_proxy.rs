@@ -48,8 +48,8 @@ pub(crate) struct ServeProxyArgs {
     /// Print the variables that point a client at it, and stay in the background
     #[arg(long)]
     pub(crate) print_env: bool,
-    /// Run a recorded session through today's parsers and capture, print what changes, and stop
-    #[arg(long, value_name = "CALLS.JSONL", conflicts_with_all = ["capture", "print_env"])]
+    /// Run a recorded session through today's parsers and capture, print what changes, and stop; `-` reads stdin
+    #[arg(long, value_name = "CALLS.JSONL|-", conflicts_with_all = ["capture", "print_env"])]
     pub(crate) replay: Option<PathBuf>,
     /// Whether this is the process in the background
     #[arg(long, hide = true)]

@@ -8,7 +8,7 @@ use super::check::check;
 use super::error::{ConfigError, Fault, Problem};
 use super::loaded::{Loaded, origins};
 use super::source::{Location, Source, SourceKind};
-use super::tree::{Node, Tree, merge, nest, parse, parse_value};
+use super::tree::{Node, Tree, merge, nest, override_with, parse, parse_value};
 use super::{RunConfig, env};
 
 /// Base files may have bases; deeper than this is a mistake.
@@ -107,10 +107,10 @@ pub fn load(layers: &Layers) -> Result<Loaded, ConfigError> {
         }
     };
     for (name, value) in env::key_variables(layers.environment.iter().cloned()) {
-        merge(&mut tree, variable(&name, &value)?);
+        override_with(&mut tree, variable(&name, &value)?);
     }
     for item in &layers.overrides {
-        merge(&mut tree, assignment(item)?);
+        override_with(&mut tree, assignment(item)?);
     }
     if let Tree::Table(entries) = &mut tree.value {
         entries.remove("extends");

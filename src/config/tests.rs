@@ -185,6 +185,26 @@ fn later_layers_win_and_are_remembered() {
 }
 
 #[test]
+fn an_empty_table_of_a_flag_empties_and_one_of_a_file_does_not() {
+    let (folder, path) = file("run.toml", "extends = [\"base.toml\"]\n[scaffold.env]\n");
+    std::fs::write(
+        folder.path().join("base.toml"),
+        "[scaffold.env]\nA = \"1\"\nB = \"2\"\n",
+    )
+    .unwrap();
+    let env = |overrides: &[&str]| {
+        let mut layers = Layers::file(&path);
+        layers.overrides = overrides.iter().map(|&item| Override::set(item)).collect();
+        let env = load(&layers).unwrap().config.scaffold.env;
+        env.into_iter().map(|(key, value)| key + &value).collect::<Vec<_>>()
+    };
+    assert_eq!(env(&[]), ["A1", "B2"]);
+    assert_eq!(env(&["scaffold.env={ B = \"3\" }"]), ["A1", "B3"]);
+    assert_eq!(env(&["scaffold.env={}"]), [""; 0]);
+    assert_eq!(env(&["scaffold.env={}", "scaffold.env.C=4"]), ["C4"]);
+}
+
+#[test]
 fn faults_in_variables_and_flags_name_them() {
     let mut layers = Layers::text("");
     layers.environment = vec![("LEGO_ROLLOUT__GROUP_SISE".to_owned(), "4".to_owned())];

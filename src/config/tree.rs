@@ -89,13 +89,23 @@ pub(super) fn nest(path: &[&str], key_at: &Location, leaf: Node) -> Node {
 
 /// Lays `upper` over `lower`: tables merge key by key, all else is replaced.
 pub(super) fn merge(lower: &mut Node, upper: Node) {
+    lay(lower, upper, false);
+}
+
+/// The same for the one value of a variable or a flag: an empty table empties what is there, where merging would change
+/// nothing.
+pub(super) fn override_with(lower: &mut Node, upper: Node) {
+    lay(lower, upper, true);
+}
+
+fn lay(lower: &mut Node, upper: Node, empties: bool) {
     match (&mut lower.value, upper.value) {
-        (Tree::Table(below), Tree::Table(above)) => {
+        (Tree::Table(below), Tree::Table(above)) if !(empties && above.is_empty()) => {
             for (key, (key_at, value)) in above {
                 match below.get_mut(&key) {
                     Some((place, existing)) => {
                         *place = key_at;
-                        merge(existing, value);
+                        lay(existing, value, empties);
                     }
                     None => {
                         below.insert(key, (key_at, value));

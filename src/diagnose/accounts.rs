@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::AccountRow;
+use super::{AccountRow, compare};
 use crate::config::{BuilderName, CaptureScope};
 use crate::proxy::{ProxyError, recover_all};
-use crate::trajectory::Ledger;
+use crate::trajectory::{Ledger, Segment};
 
 /// Why the tokens of a try that was repeated do not train.
 const EARLIER_TRY: &str = "earlier_try";
 /// Why those of an episode without valid rows do not.
 const NO_EPISODE: &str = "no_episode";
+/// Why those of an episode do not whose rows are not what they must be.
+const FAULTY_ROWS: &str = "faulty_rows";
 
 /// Accounts of the sessions read so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,9 +30,14 @@ pub struct Accounts {
 }
 
 /// An episode of the shards, as far as its accounts go.
-pub(super) struct Rows {
-    pub(super) trained: u64,
-    pub(super) drop_reason: Option<String>,
+pub(super) enum Rows {
+    /// Its rows are what they must be.
+    Sound {
+        segments: Vec<Segment>,
+        drop_reason: Option<String>,
+    },
+    /// They are not, as was told.
+    Faulty,
 }
 
 impl Accounts {
@@ -41,16 +48,15 @@ impl Accounts {
         log: &Path,
         rows: Option<&Rows>,
         otherwise: (CaptureScope, BuilderName),
-    ) -> Result<Option<String>, ProxyError> {
+    ) -> Result<Vec<String>, ProxyError> {
         let sessions = recover_all(log)?;
         let last = sessions.len().saturating_sub(1);
-        let mut difference = None;
+        let mut differences = Vec::new();
         for (index, session) in sessions.iter().enumerate() {
-            let mut ledger = session.as_captured(otherwise).ledger;
+            let capture = session.as_captured(otherwise);
+            let mut ledger = capture.ledger;
             let sampled = u64::from(session.usage.completion);
-            let mut differ = |what: String| {
-                difference.get_or_insert(format!("{}: {what}", log.display()));
-            };
+            let mut differ = |what: String| differences.push(format!("{}: {what}", log.display()));
             if ledger.total() != sampled {
                 differ(format!(
                     "the accounts hold {} tokens, the engine counted {sampled}",
@@ -60,22 +66,29 @@ impl Accounts {
             match rows {
                 _ if index < last => ledger.drop_trained(EARLIER_TRY),
                 None => ledger.drop_trained(NO_EPISODE),
-                Some(rows) if rows.trained != ledger.trained => differ(format!(
-                    "{} tokens train by the log, {} in the shards",
-                    ledger.trained, rows.trained
-                )),
-                Some(Rows {
-                    drop_reason: Some(reason),
-                    ..
-                }) => ledger.drop_trained(reason),
-                Some(_) => {}
+                Some(Rows::Faulty) => ledger.drop_trained(FAULTY_ROWS),
+                Some(Rows::Sound { segments, drop_reason }) => {
+                    let trained = trained(segments);
+                    if trained != ledger.trained {
+                        differ(format!(
+                            "{} tokens train by the log, {trained} in the shards",
+                            ledger.trained
+                        ));
+                    }
+                    for difference in compare::differences(segments, &capture.segments) {
+                        differ(difference);
+                    }
+                    if let Some(reason) = drop_reason {
+                        ledger.drop_trained(reason);
+                    }
+                }
             }
             self.ledger.add(&ledger);
             self.sampled += sampled;
             self.sessions += 1;
             self.unfinished_calls += u64::from(session.unfinished_calls);
         }
-        Ok(difference)
+        Ok(differences)
     }
 
     /// One row an account, those by reason behind their kind; nothing that is empty but `trained`.
@@ -101,6 +114,11 @@ impl Accounts {
         rows.retain(|row| row.tokens > 0 || row.account == "trained");
         rows
     }
+}
+
+/// Tokens with mask 1.
+pub(super) fn trained(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| segment.trained_tokens() as u64).sum()
 }
 
 /// Call logs of the trials below a run's folder of trials, in order, of the steps that are `wanted` by their folder's name.

@@ -1,6 +1,7 @@
 //! What is wrong, said on evidence: reads what runs have left, never changes it and never starts anything.
 
 mod accounts;
+mod compare;
 mod shards;
 
 pub use accounts::Accounts;

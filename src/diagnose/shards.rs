@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::accounts::{Accounts, Rows, call_logs, captured_logs};
+use super::accounts::{Accounts, Rows, call_logs, captured_logs, trained};
 use crate::config::{BuilderName, CaptureScope};
 use crate::run_dir::RunDir;
-use crate::shard::{Row, ShardError, ShardReader, group_episodes};
-use crate::trajectory::{Episode, Segment};
+use crate::shard::{Row, ShardError, ShardReader, sort_rows};
+use crate::trajectory::GroupId;
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,8 +22,23 @@ pub struct ShardsReport {
     pub trained: u64,
     /// What the call logs beside them account for; `None` where there are none.
     pub accounts: Option<Accounts>,
-    /// What is wrong, each with its place.
+    /// What is wrong, each with its place: the first `MOST_FAULTS` of it.
     pub faults: Vec<String>,
+    /// How much more is.
+    pub more_faults: usize,
+}
+
+/// Faults that are told one by one.
+const MOST_FAULTS: usize = 100;
+
+impl ShardsReport {
+    fn fault(&mut self, fault: String) {
+        if self.faults.len() < MOST_FAULTS {
+            self.faults.push(fault);
+        } else {
+            self.more_faults += 1;
+        }
+    }
 }
 
 /// Reads all shards of a folder (a run directory's are below `rollouts`), and the call logs beside them: of the run,
@@ -41,36 +56,36 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
         let path = PathBuf::from(file.to_string());
         match reader.read_local(&path) {
             Ok((_, more)) => rows.extend(more),
-            Err(error) => report.faults.push(error.to_string()),
+            Err(error) => report.fault(error.to_string()),
         }
     }
     report.files = reader.files().len();
     report.rows = rows.len();
-    let episodes = match group_episodes(rows) {
-        Ok(episodes) => episodes,
-        Err(error) => {
-            report.faults.push(error.to_string());
-            return Ok(report);
+    let sorted = sort_rows(rows);
+    for fault in sorted.faults {
+        report.fault(fault.to_string());
+    }
+    report.episodes = sorted.episodes.len() + sorted.faulty.len();
+    let log_of = |step: i32, group: &GroupId, trial: &str, task: &str| match &run {
+        Some(run) => {
+            let step = u64::try_from(step).unwrap_or_default();
+            run.trial(step, group.is_validation(), trial).join("calls.jsonl")
         }
+        None => captured_log(place, trial, task),
     };
-    report.episodes = episodes.len();
     let mut known = HashMap::new();
-    for episode in &episodes {
-        let tokens: usize = episode.segments.iter().map(Segment::trained_tokens).sum();
+    for row in sorted.faulty {
+        let log = log_of(row.step, &GroupId(row.group_id), &row.trial_name, &row.task_id);
+        known.insert(log, Rows::Faulty);
+    }
+    for episode in sorted.episodes {
         if episode.drop_reason.is_none() {
-            report.trained += tokens as u64;
+            report.trained += trained(&episode.segments);
         }
-        let log = match &run {
-            Some(run) => {
-                let step = u64::try_from(episode.step).unwrap_or_default();
-                let trial = run.trial(step, episode.group_id.is_validation(), &episode.trial_name);
-                trial.join("calls.jsonl")
-            }
-            None => captured_log(place, episode),
-        };
-        let rows = Rows {
-            trained: tokens as u64,
-            drop_reason: episode.drop_reason.clone(),
+        let log = log_of(episode.step, &episode.group_id, &episode.trial_name, &episode.task_id);
+        let rows = Rows::Sound {
+            segments: episode.segments,
+            drop_reason: episode.drop_reason,
         };
         known.insert(log, rows);
     }
@@ -82,10 +97,9 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
 }
 
 /// The log of the session that an episode of a proxy run by hand comes from.
-fn captured_log(place: &Path, episode: &Episode) -> PathBuf {
-    let trial = &episode.trial_name;
+fn captured_log(place: &Path, trial: &str, task: &str) -> PathBuf {
     let session = trial
-        .strip_prefix(&episode.task_id)
+        .strip_prefix(task)
         .and_then(|rest| rest.strip_prefix("__"))
         .unwrap_or(trial);
     place.join("calls").join(format!("{session}.jsonl"))
@@ -114,8 +128,7 @@ fn account_for_captured(
     let mut without: Vec<&PathBuf> = known.keys().filter(|log| !logs.contains(log)).collect();
     without.sort();
     for log in without {
-        let fault = format!("{}: the call log of an episode is missing", log.display());
-        report.faults.push(fault);
+        report.fault(format!("{}: the call log of an episode is missing", log.display()));
     }
     report.accounts = Some(accounts);
     Ok(())
@@ -130,9 +143,8 @@ fn add(
     report: &mut ShardsReport,
 ) {
     match accounts.add(log, known.get(log), otherwise) {
-        Ok(None) => {}
-        Ok(Some(difference)) => report.faults.push(difference),
-        Err(error) => report.faults.push(error.to_string()),
+        Ok(differences) => differences.into_iter().for_each(|difference| report.fault(difference)),
+        Err(error) => report.fault(error.to_string()),
     }
 }
 
@@ -149,7 +161,7 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
         // A trial that has its result has its rows, whatever its outcome; one that was cut off has neither.
         let ended = log.with_file_name("result.json").is_file();
         if ended && !known.contains_key(log) {
-            report.faults.push(format!(
+            report.fault(format!(
                 "{}: the trial ended, and no row of it is in the shards",
                 log.display()
             ));

@@ -16,10 +16,13 @@ use crate::trajectory::Outcome;
 impl PipelineError {
     /// Whether something outside was missing: a device, a folder, an address, a service.
     pub fn is_unavailable(&self) -> bool {
+        // What is no address is a wrong value.
+        if let Self::Listen { source, .. } = self {
+            return source.kind() != std::io::ErrorKind::InvalidInput;
+        }
         matches!(
             self,
             Self::Trainer(lego_policy::TrainerError::NoCuda { .. })
-                | Self::Listen { .. }
                 | Self::AllFailed { .. }
                 | Self::Io(_)
                 | Self::Worker(_)

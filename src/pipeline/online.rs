@@ -15,7 +15,7 @@ use super::meter;
 use super::run::{OpenRun, RunEnd};
 use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
 use super::stack::{Stack, StackOptions, Work};
-use super::updating::{settle, tell_of_skip, updater};
+use super::updating::{settle, tell_of_mismatch, tell_of_skip, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
@@ -129,6 +129,7 @@ impl Online {
         let config = &job.loaded.config;
         let steps = config.train.steps;
         let mut end = run.begin(steps, &job.observer);
+        let mut told_of_mismatch = false;
         if run.step == 0 && config.eval.before_train {
             let mut metrics = StepMetrics::new(0, jiff::Timestamp::now());
             if self.evaluate(job, run, 0, &mut metrics).await?.is_some() {
@@ -163,6 +164,11 @@ impl Online {
             run.cursor = sampled.cursor;
             meter::update(&mut metrics, &report);
             tell_of_skip(step, &report, &job.observer);
+            if let Some(warning) = tell_of_mismatch(step, &report.metrics, &config.engine).filter(|_| !told_of_mismatch)
+            {
+                told_of_mismatch = true;
+                (job.observer)(PipelineEvent::Warning(warning));
+            }
             (job.observer)(PipelineEvent::Phase {
                 step,
                 phase: Phase::Publish,

@@ -44,6 +44,10 @@ pub struct Served {
     pub url: String,
     /// Served model name.
     pub model: String,
+    /// Prompt and answer together, in tokens.
+    pub window: usize,
+    /// Tokens of one answer at most.
+    pub max_tokens: u32,
     /// The session that was opened at once.
     pub session: Option<SessionTicket>,
     /// Whether other machines may reach it and are asked for no key.
@@ -59,6 +63,7 @@ pub async fn serve_proxy(
     let config = &job.config;
     let front = Front::open(config, First::Model, &job.stop).await?;
     let model = front.options.model.clone();
+    let (window, max_tokens) = (front.options.window, front.options.max_tokens);
     let shards = match &job.capture {
         Some(folder) => Some(Arc::new(Shards::create(
             folder,
@@ -103,6 +108,8 @@ pub async fn serve_proxy(
     listening(&Served {
         url: format!("http://{}", front.address),
         model,
+        window,
+        max_tokens,
         session,
         exposed: job.anonymous && !front.address.ip().is_loopback(),
     })?;
@@ -118,9 +125,10 @@ pub async fn serve_proxy(
     if shards.is_some() && unfinished > 0 {
         tracing::warn!("{unfinished} sessions were never finished: no shard holds them, only their call logs do");
     }
-    let unwritten = proxy.unwritten_sessions();
-    if unwritten > 0 {
-        tracing::warn!("{unwritten} sessions were finished and could not be written: only their call logs hold them");
+    if let Some((unwritten, reason)) = proxy.write_unwritten(DRAIN).await {
+        tracing::warn!(
+            "{unwritten} sessions were finished and could not be written: only their call logs hold them ({reason})"
+        );
     }
     ended.cancel();
     server

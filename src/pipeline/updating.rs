@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::run::OpenRun;
 use super::{PipelineError, PipelineEvent, PipelineObserver};
-use crate::config::RunConfig;
-use crate::train::{Filter, Recipe, StepReport, UpdateSettings, Updater, Window};
+use crate::config::{EngineSection, RunConfig};
+use crate::train::{Filter, Metrics, Recipe, StepReport, UpdateSettings, Updater, Window};
 use crate::trajectory::EpisodeId;
 
 /// An updater for a configuration.
@@ -47,6 +47,28 @@ pub(super) fn tell_of_skip(step: u32, report: &StepReport, observer: &PipelineOb
     }
 }
 
+/// Correlation of the engine's and the trainer's probabilities, and largest difference of one, beyond which they are not
+/// those of the same weights.
+const FAITHFUL: (f64, f64) = (0.99, 0.1);
+
+/// What to say where the engine did not sample by the weights that it was given.
+pub(super) fn tell_of_mismatch(step: u32, metrics: &Metrics, engine: &EngineSection) -> Option<String> {
+    let correlation = *metrics.get("training/rollout_actor_probs_pearson_corr")?;
+    let difference = *metrics.get("training/rollout_probs_diff_max")?;
+    if correlation >= FAITHFUL.0 || difference <= FAITHFUL.1 {
+        return None;
+    }
+    let whose = match engine.endpoints.as_slice() {
+        [] => "the engine".to_owned(),
+        endpoints => endpoints.join(", "),
+    };
+    Some(format!(
+        "step {step}: the probabilities that {whose} sampled by are not those of the trainer's weights (correlation \
+         {correlation:.3}, one {difference:.2} off): another precision, template or sampling setting, or weights that it has \
+         not taken over whole (vLLM on a processor keeps the head of a model whose embeddings are tied)"
+    ))
+}
+
 /// Writes into the ledger what became of the step's episodes.
 pub(super) fn settle(
     run: &mut OpenRun,
@@ -72,4 +94,34 @@ pub(super) fn settle(
         run.ledger.drop_episodes(step, replaced, "no_signal_replaced")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_of_other_weights_is_told_of_by_its_name() {
+        let engine = EngineSection {
+            endpoints: vec!["http://one:8000".to_owned()],
+            ..EngineSection::default()
+        };
+        let told = |correlation: f64, difference: f64| {
+            let values = [
+                ("training/rollout_actor_probs_pearson_corr", correlation),
+                ("training/rollout_probs_diff_max", difference),
+            ];
+            let metrics = values
+                .map(|(name, value)| (name.to_owned(), value))
+                .into_iter()
+                .collect();
+            tell_of_mismatch(7, &metrics, &engine)
+        };
+        assert_eq!(told(0.9999, 0.2), None);
+        // Nothing but rounding, where all probabilities are nearly 1.
+        assert_eq!(told(0.2, 1e-6), None);
+        let text = told(0.95, 0.3).unwrap();
+        assert!(text.contains("step 7") && text.contains("http://one:8000"), "{text}");
+        assert_eq!(tell_of_mismatch(7, &Metrics::new(), &engine), None);
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
@@ -109,6 +110,12 @@ impl Proxy {
     pub fn unwritten_sessions(&self) -> usize {
         self.0.finishes.unwritten()
     }
+
+    /// Tries once more to make them durable; tells how many could not be within this time, and why.
+    pub async fn write_unwritten(&self, patience: Duration) -> Option<(usize, String)> {
+        let admin = self.0.options.admin.as_ref()?;
+        super::finish::write_waiting(&self.0, admin, patience).await
+    }
 }
 
 pub(super) fn routes(router: Router<Arc<Inner>>) -> Router<Arc<Inner>> {
@@ -124,7 +131,7 @@ fn admin<'a>(inner: &'a Inner, request: &Request) -> Result<&'a Admin, ApiError>
     admin
         .filter(|admin| !admin.token.is_empty())
         .filter(|admin| tokens(request.headers()).any(|token| same_secret(token, &admin.token)))
-        .ok_or_else(ApiError::unauthorized)
+        .ok_or_else(ApiError::not_admin)
 }
 
 fn answer(result: Result<Value, ApiError>) -> Answer {
@@ -172,7 +179,7 @@ fn only(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, ApiError> {
 async fn open(State(inner): State<Arc<Inner>>, request: Request) -> Answer {
     let opened = async {
         let admin = admin(&inner, &request)?.clone();
-        let body = body::read(request).await?;
+        let body = body::read(&inner.room, request).await?.bytes;
         let fields = only(&body, &["task_id", "episode_index"])?;
         let task_id = match fields.get("task_id") {
             None => None,
@@ -199,14 +206,15 @@ async fn trajectory(State(inner): State<Arc<Inner>>, Path(key): Path<String>, re
 async fn finish(State(inner): State<Arc<Inner>>, Path(key): Path<String>, request: Request) -> Answer {
     let finished = async {
         let admin = admin(&inner, &request)?.clone();
-        let body = body::read(request).await?;
+        let body = body::read(&inner.room, request).await?.bytes;
         let fields = only(&body, &["reward"])?;
-        let reward = fields::float(&fields, "reward")?;
+        // -0.0 is 0.
+        let reward = fields::float(&fields, "reward")?.map(|reward| reward + 0.0);
         if reward.is_some_and(|reward| !reward.is_finite()) {
             return Err(ApiError::field("reward", "expected a finite number"));
         }
         // In a task of its own: who asks may go away in the middle.
-        let ending = tokio::spawn(async move { super::finish::finish(&inner, admin, &key, reward).await });
+        let ending = tokio::spawn(async move { super::finish::finish(&inner, &admin, &key, reward).await });
         ending
             .await
             .unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
@@ -226,10 +234,7 @@ pub(super) fn summary(finished: &FinishedSession) -> Value {
 }
 
 pub(super) fn no_session(key: &str) -> ApiError {
-    ApiError {
-        message: format!("There is no open session `{key}`."),
-        ..ApiError::not_found("")
-    }
+    ApiError::not_found(format!("There is no open session `{key}`."))
 }
 
 /// A capture as JSON.

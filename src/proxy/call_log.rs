@@ -8,18 +8,22 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::ProxyError;
 use crate::config::{BuilderName, CaptureScope};
 use crate::inference::EngineUsage;
 use crate::prompt::Message;
 use crate::trajectory::{ConversationId, FinishReason, RoutedRows, SamplingParams, TokenId, VersionSpan};
+
+/// Logs of all sessions that wait for the disk at a time.
+static AT_THE_DISK: Semaphore = Semaphore::const_new(8);
 
 /// Version of the lines.
 pub(super) const SCHEMA: u32 = 1;
@@ -43,6 +47,12 @@ pub(super) enum Line {
     },
     Begin(Begin),
     End(Box<End>),
+    /// Whether a client was there for the end of an ended call's answer, where that is not as it was before; at first,
+    /// it was.
+    Seen {
+        call: u32,
+        seen: bool,
+    },
 }
 
 /// How calls become rows, as run.toml says it.
@@ -139,27 +149,53 @@ impl From<EngineUsage> for Usage {
 #[derive(Debug)]
 pub(super) struct CallLog {
     path: PathBuf,
-    file: Mutex<Written>,
+    written: Mutex<Written>,
     sync_scheduled: AtomicBool,
 }
 
 /// The file, and what it could not take yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Written {
-    file: File,
+    /// Open while lines come: one that is idle holds no file.
+    file: Option<File>,
     /// What comes next in it: it is written before anything else, so that the log stays whole after a full disk.
     behind: Vec<u8>,
+    /// The first line, as long as it is not there.
+    head: Vec<u8>,
+    /// Lines that were appended.
+    lines: u64,
 }
 
 impl Written {
+    /// The file, which is opened where it is not; a log that has begun is not begun anew where it was taken away.
+    fn open(&mut self, path: &Path) -> std::io::Result<&mut File> {
+        match &mut self.file {
+            Some(file) => Ok(file),
+            closed => {
+                let begins = !self.head.is_empty();
+                let file = File::options().append(true).create(begins).open(path)?;
+                Ok(closed.insert(file))
+            }
+        }
+    }
+
     /// Writes what is behind; tells how much of it the file took.
-    fn catch_up(&mut self) -> (usize, std::io::Result<()>) {
+    fn catch_up(&mut self, path: &Path) -> (usize, std::io::Result<()>) {
+        if self.behind.is_empty() {
+            return (0, Ok(()));
+        }
+        if let Err(error) = self.open(path) {
+            return (0, Err(error));
+        }
+        let Some(file) = &mut self.file else {
+            return (0, Err(std::io::ErrorKind::NotFound.into()));
+        };
         let mut taken = 0;
         let result = loop {
             if taken == self.behind.len() {
                 break Ok(());
             }
-            match self.file.write(&self.behind[taken..]) {
+            match file.write(&self.behind[taken..]) {
                 Ok(0) => break Err(std::io::ErrorKind::WriteZero.into()),
                 Ok(more) => taken += more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -172,49 +208,53 @@ impl Written {
 }
 
 impl CallLog {
-    /// Creates the file and its folders; goes on behind what is there.
-    pub(super) fn open(path: &Path) -> Result<Arc<Self>, ProxyError> {
-        let failed = |source| ProxyError::CallLog {
+    /// A log that begins with this line, behind what its file may hold already. There is no file before `begin` or the
+    /// first line of a call; its folders are created.
+    pub(super) fn new(path: &Path, head: &Line) -> Result<Arc<Self>, ProxyError> {
+        let log = Self {
             path: path.to_owned(),
-            source,
+            written: Mutex::default(),
+            sync_scheduled: AtomicBool::new(false),
         };
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(failed)?;
+            std::fs::create_dir_all(folder).map_err(|error| log.failed(error))?;
         }
-        let file = File::options().append(true).create(true).open(path).map_err(failed)?;
-        Ok(Arc::new(Self {
-            path: path.to_owned(),
-            file: Mutex::new(Written {
-                file,
-                behind: Vec::new(),
-            }),
-            sync_scheduled: AtomicBool::new(false),
-        }))
+        let head = log.text(head)?;
+        log.lock().head = head;
+        Ok(Arc::new(log))
+    }
+
+    /// Writes the first line.
+    pub(super) fn begin(self: &Arc<Self>) -> Result<(), ProxyError> {
+        self.write(&[], false)
     }
 
     /// Appends a line, and sees to it that it reaches the disk soon. Where that fails, an end is written with the next
     /// line or `sync`; of what else the file took nothing, nothing is: its call is not made. Needs a tokio runtime.
     pub(super) fn append(self: &Arc<Self>, line: &Line) -> Result<(), ProxyError> {
-        let mut text = serde_json::to_vec(line).map_err(|error| self.failed(error.into()))?;
-        text.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = file.behind.len();
-        file.behind.extend(text);
-        let (taken, written) = file.catch_up();
-        if let Err(source) = written {
-            if taken <= before && !matches!(line, Line::End(_)) {
-                file.behind.truncate(before - taken);
-            }
-            return Err(self.failed(source));
+        self.write(&self.text(line)?, matches!(line, Line::End(_)))
+    }
+
+    fn write(self: &Arc<Self>, text: &[u8], is_kept: bool) -> Result<(), ProxyError> {
+        let mut written = self.lock();
+        let written = &mut *written;
+        let before = written.behind.len();
+        written.behind.extend_from_slice(&written.head);
+        written.behind.extend_from_slice(text);
+        let (taken, result) = written.catch_up(&self.path);
+        if result.is_err() && taken <= before && !is_kept {
+            written.behind.truncate(before - taken);
+        } else {
+            written.head.clear();
         }
-        drop(file);
+        result.map_err(|source| self.failed(source))?;
+        written.lines += 1;
         if !self.sync_scheduled.swap(true, Ordering::AcqRel) {
             let log = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(SYNC_DELAY).await;
                 log.sync_scheduled.store(false, Ordering::Release);
-                let synced = tokio::task::spawn_blocking(move || log.sync()).await;
-                if let Ok(Err(error)) = synced {
+                if let Err(error) = log.durable().await {
                     tracing::error!(%error, "call log not durable");
                 }
             });
@@ -222,14 +262,44 @@ impl CallLog {
         Ok(())
     }
 
-    /// Waits until everything written is on disk.
-    pub(super) fn sync(&self) -> Result<(), ProxyError> {
-        let file = {
-            let mut written = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            written.catch_up().1.and_then(|()| written.file.try_clone())
+    /// Waits until everything written is on disk, without a thread for each log that waits.
+    pub(super) async fn durable(self: Arc<Self>) -> Result<(), ProxyError> {
+        // It is never closed.
+        let _turn = AT_THE_DISK.acquire().await;
+        let log = Arc::clone(&self);
+        let synced = tokio::task::spawn_blocking(move || log.sync()).await;
+        synced.unwrap_or_else(|error| Err(self.failed(std::io::Error::other(error))))
+    }
+
+    /// Waits until everything written is on disk. Where nothing has come in the meantime, the file is closed.
+    fn sync(&self) -> Result<(), ProxyError> {
+        let (file, lines) = {
+            let mut written = self.lock();
+            let caught_up = written.catch_up(&self.path).1;
+            caught_up.map_err(|source| self.failed(source))?;
+            match &written.file {
+                // Whoever closed it had waited for the disk.
+                None => return Ok(()),
+                Some(file) => (file.try_clone(), written.lines),
+            }
         };
         file.and_then(|file| file.sync_data())
-            .map_err(|source| self.failed(source))
+            .map_err(|source| self.failed(source))?;
+        let mut written = self.lock();
+        if written.lines == lines && written.behind.is_empty() {
+            written.file = None;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn text(&self, line: &Line) -> Result<Vec<u8>, ProxyError> {
+        let mut text = serde_json::to_vec(line).map_err(|error| self.failed(error.into()))?;
+        text.push(b'\n');
+        Ok(text)
     }
 
     fn failed(&self, source: std::io::Error) -> ProxyError {

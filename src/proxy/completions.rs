@@ -1,12 +1,13 @@
 //! The legacy Completions dialect: a prompt of text or token ids is continued as it is, with no template.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::ProxyOptions;
+use super::body::RequestBody;
+use super::caller::Caller;
 use super::dialect::fields::{self, expected};
 use super::dialect::{Answered, ErrorShape, Writer, answer, answer_id, unnamed_event};
 use super::error::ApiError;
@@ -17,21 +18,17 @@ use crate::prompt::{AnswerEvent, Message, Role, Tokenizer};
 use crate::trajectory::{FinishReason, TokenId};
 
 /// Serves one request of a session.
-pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
-    let parsed = parse(body, session);
-    let (request, streamed, mut writer) = match parsed {
-        Ok(parsed) => parsed,
-        Err(error) => return ErrorShape::OpenAi.response(&error),
-    };
-    answer(session, request, streamed, |call| {
-        writer.id = answer_id("cmpl-", &session.key, call);
+pub(super) async fn serve(caller: &Caller<'_>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let (request, streamed, mut writer) = parse(&body.bytes, caller.proxy())?;
+    answer(caller, body, request, streamed, |session, call| {
+        writer.id = answer_id("cmpl-", session, call);
         writer
     })
     .await
 }
 
-fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, CompletionWriter), ApiError> {
-    let Some(tokenizer) = session.proxy.tokenizer() else {
+fn parse(body: &[u8], proxy: &ProxyOptions) -> Result<(ModelRequest, bool, CompletionWriter), ApiError> {
+    let Some(tokenizer) = proxy.tokenizer() else {
         return Err(ApiError::messages_only());
     };
     let mut fields = fields::object(body)?;
@@ -64,12 +61,13 @@ fn parse(body: &[u8], session: &Session) -> Result<(ModelRequest, bool, Completi
         top_p: fields::top_p(&fields)?,
         top_k: fields::top_k(&fields)?,
         stops: fields::stops(&fields, "stop")?,
+        share: None,
         raw: Some(prompt),
     };
     let writer = CompletionWriter {
         id: String::new(),
         created: Timestamp::now().as_second(),
-        model: fields::model(&fields, &session.proxy.model),
+        model: fields::model(&fields, &proxy.model),
         echo: fields::flag(&fields, "echo")?.then_some(said),
         return_token_ids: fields::flag(&fields, "return_token_ids")?,
         logprobs: wants_logprobs(&fields),

@@ -109,6 +109,14 @@ impl ApiError {
         }
     }
 
+    /// A route of who runs the proxy.
+    pub(super) fn not_admin() -> Self {
+        Self {
+            message: "This route takes the admin token alone, as a Bearer token or x-api-key.".to_owned(),
+            ..Self::unauthorized()
+        }
+    }
+
     pub(super) fn closed() -> Self {
         Self {
             code: Some("session_closed"),
@@ -128,10 +136,10 @@ impl ApiError {
         Self::unavailable("The proxy is shutting down.", None)
     }
 
-    pub(super) fn not_found(path: &str) -> Self {
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self {
             code: Some("not_found"),
-            ..Self::new(404, "invalid_request_error", format!("Unknown route: {path}"))
+            ..Self::new(404, "invalid_request_error", message)
         }
     }
 
@@ -141,6 +149,28 @@ impl ApiError {
             "invalid_request_error",
             format!("The body is larger than {} MiB.", limit >> 20),
         )
+    }
+
+    pub(super) fn slow_body(patience: Duration) -> Self {
+        let message = format!("Nothing more of the body came within {} s.", patience.as_secs());
+        Self::new(408, "invalid_request_error", message)
+    }
+
+    /// Bodies of others take all the room there is.
+    pub(super) fn no_room(bytes: usize) -> Self {
+        let message = format!(
+            "The requests that are being read take all of {} MiB: send it again.",
+            bytes >> 20
+        );
+        Self::unavailable(message, Some(Duration::from_secs(2)))
+    }
+
+    /// A name that anonymous clients cannot take.
+    pub(super) fn session_name(name: &str) -> Self {
+        let shown: String = name.chars().take(80).collect();
+        Self::bad_request(format!(
+            "`{shown}` cannot name a session: expected at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`."
+        ))
     }
 
     pub(super) fn encoding(name: &str) -> Self {
@@ -194,8 +224,7 @@ impl ApiError {
 }
 
 impl From<HostedError> for ApiError {
-    /// What the request brought about keeps its status, and so does what may pass; that our own key or the model's
-    /// name is wrong is no fault of the agent's.
+    /// What it says keeps its status. That the key is wrong, or the model's name, is our own doing and not the agent's.
     fn from(error: HostedError) -> Self {
         let text = error.to_string();
         let (status, retry_after, too_long) = match error {
@@ -207,7 +236,22 @@ impl From<HostedError> for ApiError {
                 ..
             } => (status, retry_after, too_long),
         };
+        let ours = |code, kind, hint: &str| Self {
+            code: Some(code),
+            ..Self::new(status, kind, format!("{text} ({hint})"))
+        };
         match status {
+            401 => ours(
+                "invalid_api_key",
+                "authentication_error",
+                "the key is the proxy's own, which `engine.api_key_env` names",
+            ),
+            403 => ours("permission_denied", "permission_error", "the key is the proxy's own"),
+            404 => ours(
+                "model_not_found",
+                "invalid_request_error",
+                "the model is named by `engine.served_model`, the address by `engine.endpoints`",
+            ),
             400 if too_long => Self {
                 code: Some("context_length_exceeded"),
                 param: Some("messages".to_owned()),

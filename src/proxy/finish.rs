@@ -1,9 +1,11 @@
 //! The end of a session over HTTP: its calls are refused at once, and it is kept until what it recorded is durable.
 //!
-//! A finish may be asked for again: until it succeeds it is tried again, and afterwards its answer is given again.
+//! A finish may be asked for again: until it succeeds it is tried again, and afterwards its answer is given again. What
+//! could not be written waits in memory, so many sessions at most: beyond, a session stays open instead.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -11,6 +13,9 @@ use super::admin::{self, Admin, FinishedSession};
 use super::error::ApiError;
 use super::session::Session;
 use super::{Inner, Proxy, REMEMBERED};
+
+/// Finished sessions that could not be written and wait. No other is finished before one of them could be.
+const MOST_UNWRITTEN: usize = 128;
 
 /// How far a session's end has come.
 enum Stage {
@@ -34,9 +39,35 @@ struct Known {
     by_key: HashMap<String, Finish>,
     /// Those that are done, the oldest first.
     done: VecDeque<String>,
+    /// Those whose last try failed, the oldest first.
+    failed: VecDeque<String>,
 }
 
 impl Finishes {
+    /// The oldest of those that wait, where there are so many that this one, which has not begun, must wait for it; and
+    /// how many they are.
+    fn in_the_way(&self, key: &str) -> Option<(String, usize)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = known.failed.len() >= MOST_UNWRITTEN && !known.by_key.contains_key(key);
+        let oldest = known.failed.front().filter(|_| full)?;
+        Some((oldest.clone(), known.failed.len()))
+    }
+
+    fn failed(&self, key: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another try may have succeeded since.
+        let known_of = |list: &VecDeque<String>| list.iter().any(|other| other == key);
+        if !known_of(&known.failed) && !known_of(&known.done) {
+            known.failed.push_back(key.to_owned());
+        }
+    }
+
+    /// Those whose last try failed.
+    fn waiting(&self) -> Vec<String> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.failed.iter().cloned().collect()
+    }
+
     /// The end of a session that `open` finds, or that has begun before.
     fn of(&self, key: &str, open: impl FnOnce() -> Result<Arc<Session>, ApiError>) -> Result<Finish, ApiError> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,6 +81,7 @@ impl Finishes {
 
     fn remember(&self, key: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.failed.retain(|other| other != key);
         known.done.push_back(key.to_owned());
         if known.done.len() > REMEMBERED
             && let Some(oldest) = known.done.pop_front()
@@ -69,13 +101,52 @@ impl Finishes {
 /// try counts, where an earlier one failed.
 pub(super) async fn finish(
     inner: &Arc<Inner>,
-    admin: Admin,
+    admin: &Admin,
     key: &str,
     reward: Option<f32>,
 ) -> Result<Value, ApiError> {
+    if let Some((oldest, waiting)) = inner.finishes.in_the_way(key) {
+        let written = try_once(inner, admin, &oldest, None).await;
+        written.map_err(|error| {
+            let message = format!(
+                "{waiting} finished sessions could not be written, and no other is finished before one of them is: {}",
+                error.message
+            );
+            ApiError::unavailable(message, Some(Duration::from_secs(10)))
+        })?;
+    }
+    try_once(inner, admin, key, reward).await
+}
+
+/// Tries all that could not be written once more, within this time; tells how many still are not, and why.
+pub(super) async fn write_waiting(inner: &Arc<Inner>, admin: &Admin, patience: Duration) -> Option<(usize, String)> {
+    let mut reason = format!("it took more than {} s", patience.as_secs());
+    let all = async {
+        for key in inner.finishes.waiting() {
+            if let Err(error) = try_once(inner, admin, &key, None).await {
+                reason = error.message;
+            }
+        }
+    };
+    // What was not tried counts as what failed.
+    let _ = tokio::time::timeout(patience, all).await;
+    let unwritten = inner.finishes.unwritten();
+    (unwritten > 0).then_some((unwritten, reason))
+}
+
+/// One try at a session's end.
+async fn try_once(inner: &Arc<Inner>, admin: &Admin, key: &str, reward: Option<f32>) -> Result<Value, ApiError> {
     let finish = inner
         .finishes
         .of(key, || inner.session(key).map_err(|_| admin::no_session(key)))?;
+    let ended = end(inner, admin, &finish, reward).await;
+    if ended.is_err() {
+        inner.finishes.failed(key);
+    }
+    ended
+}
+
+async fn end(inner: &Arc<Inner>, admin: &Admin, finish: &Finish, reward: Option<f32>) -> Result<Value, ApiError> {
     let mut stage = finish.lock().await;
     if let Stage::Ending(session) = &*stage {
         let proxy = Proxy(Arc::clone(inner));
@@ -100,12 +171,13 @@ pub(super) async fn finish(
         Stage::Ending(_) => return Err(ApiError::internal("the session did not close")),
     };
     let answer = admin::summary(&finished);
-    tokio::task::spawn_blocking(move || (admin.on_finish)(&finished))
+    let (on_finish, key) = (Arc::clone(&admin.on_finish), finished.key.clone());
+    tokio::task::spawn_blocking(move || on_finish(&finished))
         .await
         .map_err(|error| kept(&error))?
         .map_err(|error| kept(&error))?;
     *stage = Stage::Done(answer.clone());
-    inner.finishes.remember(key);
+    inner.finishes.remember(&key.0);
     Ok(answer)
 }
 

@@ -3,13 +3,16 @@
 //! The generation belongs to the session, not to a connection: clients attach and leave, and each sees the
 //! answer from its beginning. When nobody has watched for the grace time, the generation is given up.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::error::ApiError;
+use super::session::Session;
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, Message};
 use crate::trajectory::{FinishReason, TokenId};
@@ -20,7 +23,7 @@ pub(super) struct Flight {
     pub(super) call: u32,
     began: Instant,
     state: Mutex<FlightState>,
-    progress: watch::Sender<()>,
+    progress: Notify,
     viewers: watch::Sender<usize>,
     /// Ends it: the session closes, or a newer attempt takes its place.
     pub(super) cancel: CancellationToken,
@@ -33,9 +36,13 @@ pub(super) struct FlightState {
     pub(super) ids: Vec<TokenId>,
     pub(super) logprobs: Vec<f32>,
     pub(super) events: Vec<AnswerEvent>,
+    /// Whether a hosted API's filter ended it.
+    pub(super) filtered: bool,
     /// The stop text that ended it.
     pub(super) stop_text: Option<String>,
     pub(super) preempted: bool,
+    /// Whether a client was there for its end.
+    seen: bool,
     pub(super) end: Option<FlightEnd>,
     first_at: Option<Instant>,
     ended_at: Option<Instant>,
@@ -70,7 +77,7 @@ impl Flight {
             call,
             began: Instant::now(),
             state: Mutex::default(),
-            progress: watch::channel(()).0,
+            progress: Notify::new(),
             viewers: watch::channel(0).0,
             cancel,
         })
@@ -89,7 +96,7 @@ impl Flight {
                 state.first_at = Some(Instant::now());
             }
         }
-        self.progress.send_replace(());
+        self.progress.notify_waiters();
     }
 
     pub(super) fn end(&self, end: FlightEnd) {
@@ -116,6 +123,27 @@ impl Flight {
         self.state().ended_at.map(|at| at.elapsed())
     }
 
+    /// Whether a client was there for the end of the answer; `None` as long as that is open: it runs, or somebody watches.
+    /// What failed is no answer.
+    pub(super) fn was_seen(&self) -> Option<bool> {
+        let state = self.state();
+        match &state.end {
+            Some(FlightEnd::Answered { .. }) if state.seen => Some(true),
+            Some(FlightEnd::Answered { .. }) if self.watched() == 0 => Some(false),
+            _ => None,
+        }
+    }
+
+    /// How many watch.
+    pub(super) fn watched(&self) -> usize {
+        *self.viewers.borrow()
+    }
+
+    /// Whether it ended with an answer.
+    pub(super) fn has_answered(&self) -> bool {
+        matches!(self.state().end, Some(FlightEnd::Answered { .. }))
+    }
+
     /// Waits until nobody has watched for the grace time.
     pub(super) async fn abandoned(&self, grace: Duration) {
         let mut viewers = self.viewers.subscribe();
@@ -130,23 +158,26 @@ impl Flight {
     }
 
     /// Watches it from the beginning.
-    pub(super) fn watch(self: &Arc<Self>) -> Viewer {
+    pub(super) fn watch(self: &Arc<Self>, session: &Arc<Session>) -> Viewer {
         self.viewers.send_modify(|count| *count += 1);
         Viewer {
-            progress: self.progress.subscribe(),
+            session: Arc::clone(session),
             flight: Arc::clone(self),
             events: 0,
             tokens: 0,
+            late: None,
         }
     }
 }
 
 /// One client's view.
 pub(super) struct Viewer {
+    session: Arc<Session>,
     flight: Arc<Flight>,
-    progress: watch::Receiver<()>,
     events: usize,
     tokens: usize,
+    /// Ends the wait for something new.
+    late: Option<Pin<Box<Sleep>>>,
 }
 
 /// What is new since the last look.
@@ -165,16 +196,23 @@ impl News {
 }
 
 impl Viewer {
+    /// Waits until this gives something: asked now, and each time that something has changed.
+    async fn until<T>(flight: &Flight, mut found: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let mut changed = std::pin::pin!(flight.progress.notified());
+            // Before the look: what changes behind it wakes.
+            changed.as_mut().enable();
+            if let Some(found) = found() {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
     /// Waits for the first piece or the end, at most this long.
     pub(super) async fn started(&mut self, patience: Duration) -> Option<ApiError> {
-        let flight = Arc::clone(&self.flight);
-        let begun = async {
-            while !flight.state().has_begun() {
-                if self.progress.changed().await.is_err() {
-                    break;
-                }
-            }
-        };
+        let flight = &self.flight;
+        let begun = Self::until(flight, || flight.state().has_begun().then_some(()));
         let _ = tokio::time::timeout(patience, begun).await;
         match &flight.state().end {
             Some(FlightEnd::Failed(error)) => Some(error.clone()),
@@ -184,31 +222,28 @@ impl Viewer {
 
     /// Waits for the end. What comes after an answer is `Failed` or `Answered`.
     pub(super) async fn finished(&mut self) -> FlightEnd {
-        loop {
-            self.progress.mark_unchanged();
-            if let Some(end) = &self.flight.state().end {
-                return end.clone();
-            }
-            if self.progress.changed().await.is_err() {
-                return FlightEnd::Failed(ApiError::internal("the generation was lost"));
-            }
-        }
+        Self::until(&self.flight, || self.flight.state().end.clone()).await
     }
 
     /// Waits until there is something new, at most this long; `None` if there is not.
     pub(super) async fn next(&mut self, patience: Duration) -> Option<News> {
-        let deadline = tokio::time::Instant::now() + patience;
-        loop {
-            self.progress.mark_unchanged();
-            let news = self.take();
-            if !news.is_empty() {
-                return Some(news);
+        let flight = Arc::clone(&self.flight);
+        // Putting it off is cheaper than a new one for every token.
+        let mut late = self
+            .late
+            .take()
+            .unwrap_or_else(|| Box::pin(tokio::time::sleep(patience)));
+        late.as_mut().reset(tokio::time::Instant::now() + patience);
+        let news = {
+            let next = Self::until(&flight, || Some(self.take()).filter(|news| !news.is_empty()));
+            tokio::select! {
+                biased;
+                news = next => Some(news),
+                () = late.as_mut() => None,
             }
-            match tokio::time::timeout_at(deadline, self.progress.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return None,
-            }
-        }
+        };
+        self.late = Some(late);
+        news
     }
 
     fn take(&mut self) -> News {
@@ -227,10 +262,16 @@ impl Viewer {
     pub(super) fn flight(&self) -> &Flight {
         &self.flight
     }
+
+    /// The answer's end is on its way to the client.
+    pub(super) fn saw_the_end(&self) {
+        self.flight.state().seen = true;
+    }
 }
 
 impl Drop for Viewer {
     fn drop(&mut self) {
         self.flight.viewers.send_modify(|count| *count -= 1);
+        self.session.note_seen(&self.flight);
     }
 }

@@ -55,7 +55,7 @@ pub(super) async fn answer(
         let counts = &session.counts;
         if error.code == Some("context_length_exceeded") {
             counts.context_overflow.store(true, Ordering::Relaxed);
-        } else if finish == FinishReason::Error && (error.retryable || error.status >= 500) {
+        } else if finish == FinishReason::Error && (error.retryable || error.status >= 500 || is_ours(error)) {
             counts.engine_errors.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -75,6 +75,11 @@ pub(super) async fn answer(
     record(session, &[], begin, Vec::new(), sampled, arrived)
 }
 
+/// Whether the API refuses us, and not the request.
+fn is_ours(error: &ApiError) -> bool {
+    matches!(error.status, 401 | 403 | 404)
+}
+
 /// Shows the answer as it comes, to its end.
 async fn follow(
     flight: &Flight,
@@ -88,6 +93,7 @@ async fn follow(
             flight.update(|state| state.events.append(&mut events));
         }
     }
+    flight.state().filtered = answer.was_filtered();
     // The answer does not end without one.
     Ok(answer.finish().unwrap_or(FinishReason::Stop))
 }

@@ -33,6 +33,7 @@ pub(super) struct Metrics {
 pub(super) struct Gauges {
     pub(super) sessions_open: usize,
     pub(super) generations: usize,
+    pub(super) body_bytes: usize,
     /// None of a hosted API.
     pub(super) engine: Option<EngineLoad>,
 }
@@ -114,6 +115,11 @@ impl Metrics {
                 "lego_proxy_generations",
                 "Generations that wait or run for sessions",
                 gauges.generations as u64,
+            ),
+            (
+                "lego_proxy_body_bytes",
+                "Bodies of requests that are being read or made prompts of",
+                gauges.body_bytes as u64,
             ),
         ];
         if let Some(load) = &gauges.engine {
@@ -197,6 +203,7 @@ mod tests {
         let page = metrics.render(&Gauges {
             sessions_open: 3,
             generations: 2,
+            body_bytes: 7,
             engine: Some(EngineLoad::default()),
         });
         for line in [

@@ -9,6 +9,7 @@
 mod admin;
 mod body;
 mod call_log;
+mod caller;
 mod chat;
 mod completions;
 mod dialect;
@@ -71,6 +72,8 @@ struct Inner {
     finishes: finish::Finishes,
     /// Whether no more calls are taken.
     draining: AtomicBool,
+    /// For all bodies of requests together.
+    room: Arc<body::Room>,
 }
 
 #[derive(Default)]
@@ -85,6 +88,7 @@ impl Proxy {
     /// A proxy without sessions; it listens once `serve` runs.
     pub fn new(options: ProxyOptions) -> Self {
         Self(Arc::new(Inner {
+            room: body::Room::new(options.body_room, options.client_patience),
             options: Arc::new(options),
             sessions: RwLock::default(),
             metrics: Arc::default(),
@@ -220,6 +224,7 @@ impl Inner {
             sessions_open: sessions.by_key.len(),
             generations: sessions.by_key.values().map(|session| session.running()).sum(),
             engine: self.options.policy().map(|policy| policy.engine.load()),
+            body_bytes: self.room.taken(),
         }
     }
 
@@ -235,8 +240,7 @@ impl Inner {
 
     /// Whether a client that names its own session names one of an earlier process.
     fn recorded_before(&self, key: &str) -> bool {
-        let admin = self.options.admin.as_ref().filter(|admin| admin.anonymous);
-        admin.is_some_and(|admin| admin.has_recorded(key))
+        self.anonymous().is_some_and(|admin| admin.has_recorded(key))
     }
 
     fn session_of_token(&self, token: &str) -> Option<Result<Arc<Session>, ApiError>> {

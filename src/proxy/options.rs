@@ -60,6 +60,10 @@ pub struct ProxyOptions {
     pub capture: CaptureScope,
     /// How calls become segments.
     pub builder: BuilderName,
+    /// Bytes of all bodies of requests that are being read or made prompts of; who comes beyond is told to come again.
+    pub body_room: usize,
+    /// Longest wait for more of a request that a client has begun, or for its next on the same connection.
+    pub client_patience: Duration,
     /// Set where people run the proxy themselves: its admin routes, and sessions for who brings none.
     pub admin: Option<Admin>,
 }
@@ -95,6 +99,8 @@ impl ProxyOptions {
             keep_alive: Duration::from_secs(5),
             capture: CaptureScope::Main,
             builder: BuilderName::Segments,
+            body_room: 256 << 20,
+            client_patience: Duration::from_mins(2),
             admin: None,
         }
     }

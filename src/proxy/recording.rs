@@ -188,6 +188,20 @@ impl Recording {
         self.forest.stored_tokens()
     }
 
+    /// Notes whether a client was there for the end of a call's answer; tells whether that was not known before. What
+    /// nobody saw, and nothing goes on from, had no part in what the agent did.
+    pub(super) fn note_seen(&mut self, call: u32, seen: bool) -> bool {
+        let node = self.node_of(call);
+        node.is_some_and(|node| self.forest.set_unseen(node, !seen))
+    }
+
+    /// Takes over what another recording of the same calls knows of who saw their ends.
+    pub(super) fn note_seen_as(&mut self, other: &Self) {
+        for &(call, node) in &other.nodes {
+            self.note_seen(call, !other.forest.node(node).is_unseen());
+        }
+    }
+
     /// Counts an attempt that a newer one of the same request displaced.
     pub(super) fn count_preempted(&mut self) {
         self.preempted += 1;
@@ -244,7 +258,8 @@ impl Recording {
 
     /// The agent's own conversations: those with the instructions and tools of the first that has tools, or
     /// of the very first where none has any. Title generators and the like have no tools; sub-agents have
-    /// other instructions; a compacted history has the same of both.
+    /// other instructions; a compacted history has the same of both, and one that is resumed with other instructions
+    /// begins with what was said before.
     fn main_conversations(&self) -> HashSet<ConversationId> {
         let all = self.turns.conversations();
         let Some(first) = all
@@ -262,19 +277,20 @@ impl Recording {
                 .collect()
         };
         let wanted = instructions(&first.opening);
-        all.iter()
-            .enumerate()
-            .filter(|(_, conversation)| {
-                let own = instructions(&conversation.opening);
-                conversation.tools == first.tools
-                    && own.len() == wanted.len()
-                    && own
-                        .iter()
-                        .zip(&wanted)
-                        .all(|(left, right)| left.says_the_same_as(right))
-            })
-            .map(|(index, _)| ConversationId(index as u32))
-            .collect()
+        let mut main = HashSet::new();
+        for (index, conversation) in all.iter().enumerate() {
+            let own = instructions(&conversation.opening);
+            let alike = conversation.tools == first.tools
+                && own.len() == wanted.len()
+                && own
+                    .iter()
+                    .zip(&wanted)
+                    .all(|(left, right)| left.says_the_same_as(right));
+            if alike || conversation.resumes.is_some_and(|resumed| main.contains(&resumed)) {
+                main.insert(ConversationId(index as u32));
+            }
+        }
+        main
     }
 
     fn node_of(&self, call: u32) -> Option<NodeId> {

@@ -23,7 +23,7 @@ pub struct RecoveredSession {
     pub usage: EngineUsage,
     /// How its calls were made rows, where the log says it.
     rows_of: Option<RowsOf>,
-    recording: Recording,
+    pub(super) recording: Recording,
 }
 
 impl RecoveredSession {
@@ -121,6 +121,9 @@ impl RecoveredSession {
                     self.usage.prompt += end.usage.prompt;
                     self.usage.cached += end.usage.cached;
                     self.usage.completion += end.usage.completion;
+                }
+                Line::Seen { call, seen } => {
+                    self.recording.note_seen(call, seen);
                 }
             }
         }

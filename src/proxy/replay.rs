@@ -57,6 +57,7 @@ pub fn replay(
         failure: None,
     };
     recorded.read(path, |before, begin, ids, end| run.call(before, begin, ids, end))?;
+    run.today.note_seen_as(&recorded.recording);
     match run.failure {
         Some(error) => Err(error),
         None => Ok(Replay {

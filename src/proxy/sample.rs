@@ -329,9 +329,9 @@ impl Progress<'_> {
         }
         self.flight.update(|state| {
             state.ids.extend_from_slice(&ids);
-            state
-                .logprobs
-                .extend(self.logprobs.iter().flat_map(|all| &all[so_far..]));
+            if let Some(all) = &self.logprobs {
+                state.logprobs.extend_from_slice(&all[so_far..]);
+            }
             state.events.append(&mut events);
             if let Some((_, stop)) = &stopped {
                 state.stop_text = Some(stop.clone());

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::body::Share;
 use super::call_log::{CallLog, Line, RowsOf, SCHEMA};
 use super::error::ApiError;
 use super::flight::{Flight, FlightEnd, Viewer};
@@ -39,6 +40,8 @@ pub(super) struct ModelRequest {
     pub(super) top_k: Option<i32>,
     /// Texts that end the answer.
     pub(super) stops: Vec<String>,
+    /// What it takes of the room for bodies, as long as it is held.
+    pub(super) share: Option<Arc<Share>>,
     /// A prompt that is no conversation: no template is applied to it.
     pub(super) raw: Option<RawPrompt>,
 }
@@ -101,18 +104,21 @@ impl Session {
         options: SessionOptions,
         anonymous: bool,
     ) -> Result<Arc<Self>, ProxyError> {
-        let log = options.call_log.as_deref().map(CallLog::open).transpose()?;
-        if let Some(log) = &log {
-            log.append(&Line::Session {
-                schema_version: SCHEMA,
-                task_id: options.task_id.clone(),
-                episode_index: options.episode_index,
-                at: jiff::Timestamp::now(),
-                capture: Some(RowsOf {
-                    train: proxy.capture,
-                    builder: proxy.builder,
-                }),
-            })?;
+        let begins = Line::Session {
+            schema_version: SCHEMA,
+            task_id: options.task_id.clone(),
+            episode_index: options.episode_index,
+            at: jiff::Timestamp::now(),
+            capture: Some(RowsOf {
+                train: proxy.capture,
+                builder: proxy.builder,
+            }),
+        };
+        let log = options.call_log.as_deref().map(|path| CallLog::new(path, &begins));
+        let log = log.transpose()?;
+        // A name that anybody may think of has no file before something is recorded.
+        if let Some(log) = log.as_ref().filter(|_| !anonymous) {
+            log.begin()?;
         }
         Ok(Arc::new(Self {
             key,
@@ -147,7 +153,7 @@ impl Session {
             .retain(|_, flight| flight.ended_for().is_none_or(|since| since < grace));
         if let Some(flight) = state.flights.get(&request.digest) {
             self.metrics.retries_attached.fetch_add(1, Ordering::Relaxed);
-            return Ok(flight.watch());
+            return Ok(flight.watch(self));
         }
         if let Some(cap) = self.options.turn_cap
             && state.calls >= cap
@@ -161,7 +167,7 @@ impl Session {
         state.flights.insert(request.digest.clone(), Arc::clone(&flight));
         self.running.send_modify(|count| *count += 1);
         drop(state);
-        let viewer = flight.watch();
+        let viewer = flight.watch(self);
         let running = Running {
             session: Arc::clone(self),
             flight,
@@ -178,6 +184,7 @@ impl Session {
                 session.state().flights.remove(&digest);
             }
             flight.end(end);
+            session.note_seen(flight);
         });
         // It is built here and now, and moves to a task of its own only where there is something to wait for.
         if generation.as_mut().now_or_never().is_none() {
@@ -201,11 +208,14 @@ impl Session {
         {
             tracing::error!(session = %self.key, "generations did not stop within {CLOSE_PATIENCE:?}; left out");
         }
+        // Who still watches does not read on: the session is over.
+        let flights: Vec<Arc<Flight>> = self.state().flights.values().cloned().collect();
+        for flight in flights {
+            let seen = flight.was_seen().or(flight.has_answered().then_some(false));
+            self.note(&flight, seen);
+        }
         if let Some(log) = self.log.clone() {
-            match tokio::task::spawn_blocking(move || log.sync()).await {
-                Ok(synced) => synced?,
-                Err(error) => tracing::error!(%error, "call log not synced"),
-            }
+            log.durable().await?;
         }
         Ok(self.snapshot())
     }
@@ -213,6 +223,32 @@ impl Session {
     /// What has been recorded so far; the session goes on.
     pub(super) fn snapshot(&self) -> SessionCapture {
         self.capture_of(&self.state())
+    }
+
+    /// Notes, where it is decided, whether a client was there for the end of an answer.
+    pub(super) fn note_seen(&self, flight: &Flight) {
+        // What happens behind the close changes nothing that was handed out.
+        if !self.closed.is_cancelled() {
+            self.note(flight, None);
+        }
+    }
+
+    fn note(&self, flight: &Flight, decided: Option<bool>) {
+        let changed = {
+            let mut state = self.state();
+            // Under the lock: of two that decide at once, the later one knows more.
+            let Some(seen) = decided.or_else(|| flight.was_seen()) else {
+                return;
+            };
+            state.recording.note_seen(flight.call, seen).then_some(seen)
+        };
+        if let Some(seen) = changed {
+            // Where this fails, the answer counts as seen when the log is read back; the failure is told.
+            let _ = self.log(&Line::Seen {
+                call: flight.call,
+                seen,
+            });
+        }
     }
 
     /// Calls begun so far.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::prompt::Message;
+use crate::prompt::{Message, Role};
 use crate::trajectory::{ConversationId, NodeId, TokenId};
 
 /// A recorded answer, by its place in `Turns`.
@@ -31,6 +31,8 @@ pub(super) struct Conversation {
     /// Up to the first message that is no instruction.
     pub(super) opening: Vec<Message>,
     pub(super) tools: Option<Vec<Value>>,
+    /// The conversation that it goes on from under other instructions: an agent that was started again.
+    pub(super) resumes: Option<ConversationId>,
 }
 
 /// All recorded answers of a session.
@@ -94,14 +96,28 @@ impl Turns {
                     .all(|(left, right)| left.says_the_same_as(right))
         };
         let index = self.conversations.iter().position(same).unwrap_or_else(|| {
-            let tools = tools.map(<[Value]>::to_vec);
-            self.conversations.push(Conversation {
-                opening: opening.to_vec(),
-                tools,
-            });
+            self.conversations.push(self.beginning(messages, tools));
             self.conversations.len() - 1
         });
         ConversationId(index as u32)
+    }
+
+    /// A conversation that begins with this request.
+    fn beginning(&self, messages: &[Message], tools: Option<&[Value]>) -> Conversation {
+        let said = behind_instructions(messages);
+        let resumed = tools.and_then(|tools| {
+            let mut roots = self.roots.iter().rev();
+            roots.find(|&&root| {
+                let Turn { new, answer, .. } = self.turn(root);
+                self.conversation_of(root).tools.as_deref() == Some(tools)
+                    && answered_in(said, behind_instructions(new), answer).is_some()
+            })
+        });
+        Conversation {
+            opening: opening(messages).to_vec(),
+            tools: tools.map(<[Value]>::to_vec),
+            resumes: resumed.map(|&root| self.turn(root).conversation),
+        }
     }
 
     /// Puts back a conversation that a log names, with the messages it began with. Those that began at once stand in
@@ -112,10 +128,7 @@ impl Turns {
             self.conversations.resize_with(index + 1, Conversation::default);
         }
         if self.conversations[index] == Conversation::default() {
-            self.conversations[index] = Conversation {
-                opening: opening(messages).to_vec(),
-                tools: tools.map(<[Value]>::to_vec),
-            };
+            self.conversations[index] = self.beginning(messages, tools);
         }
     }
 
@@ -220,27 +233,39 @@ pub(super) struct NewTurn {
 impl Turn {
     /// Where this turn's answer ends in `messages`, if they go on from `at` as it does.
     fn end_in(&self, messages: &[Message], at: usize) -> Option<usize> {
-        let rest = messages.get(at..)?;
-        let answer = rest.get(self.new.len())?;
-        let same = rest
-            .iter()
-            .zip(&self.new)
-            .all(|(left, right)| left.says_the_same_as(right));
-        (same && answer.says_the_same_as(&self.answer)).then_some(at + self.new.len() + 1)
+        let end = answered_in(messages.get(at..)?, &self.new, &self.answer)?;
+        Some(at + end)
     }
 }
 
+/// Where `answer` ends in `said`, if that begins with `new` and it.
+fn answered_in(said: &[Message], new: &[Message], answer: &Message) -> Option<usize> {
+    let recorded = new.iter().chain([answer]);
+    let same = said.len() > new.len()
+        && said
+            .iter()
+            .zip(recorded)
+            .all(|(left, right)| left.says_the_same_as(right));
+    same.then_some(new.len() + 1)
+}
+
 fn opening(messages: &[Message]) -> &[Message] {
-    let end = messages
-        .iter()
-        .position(|message| message.role != crate::prompt::Role::System);
-    &messages[..end.map_or(messages.len(), |end| end + 1)]
+    &messages[..messages.len().min(instructions(messages) + 1)]
+}
+
+fn behind_instructions(messages: &[Message]) -> &[Message] {
+    &messages[instructions(messages)..]
+}
+
+/// How many instructions stand in front of everything else.
+fn instructions(messages: &[Message]) -> usize {
+    let end = messages.iter().position(|message| message.role != Role::System);
+    end.unwrap_or(messages.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Role;
 
     #[test]
     fn conversations_are_put_back_in_whatever_order_their_calls_were_logged() {

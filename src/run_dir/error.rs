@@ -20,7 +20,7 @@ pub enum RunDirError {
     },
     /// Another process writes the run.
     #[error(
-        "{}: in use by process {pid} on {host} since {since}; wait for it, stop it, or give this run another `run.name`",
+        "{}: in use by process {pid} on {host} since {since}; wait for it, stop it, or take another folder (`run.name`; of a rollout, -o)",
         dir.display()
     )]
     Locked {

@@ -1,6 +1,4 @@
-//! Episodes to rows, and rows to episodes.
-
-use std::collections::HashMap;
+//! Episodes to rows, and the rows of one back to it.
 
 use super::row::RoutedRun;
 use super::{Row, ShardError};
@@ -143,58 +141,8 @@ fn shared(episode: &Episode) -> Row {
     }
 }
 
-/// Rows back to episodes, in the order of their first rows; every row is verified.
-///
-/// An episode of which a segment is missing or there twice is an error: training on half of one would
-/// shift its group's baseline. Of several tries at an episode, which their `attempt` tells apart, the last
-/// counts. What a shard does not hold is restored as far as it follows: `trial_id` is
-/// the episode's id, `sampled_tokens` the trained tokens over `delivered_fraction`; `num_parse_errors` is 0.
-pub fn group_episodes(rows: impl IntoIterator<Item = Row>) -> Result<Vec<Episode>, ShardError> {
-    let mut order: Vec<Vec<Row>> = Vec::new();
-    let mut places: HashMap<(String, i32), usize> = HashMap::new();
-    for row in rows {
-        super::verify_row(&row)?;
-        let place = *places
-            .entry((row.episode_id.clone(), row.attempt))
-            .or_insert(order.len());
-        if place == order.len() {
-            order.push(Vec::new());
-        }
-        order[place].push(row);
-    }
-    let tries = order.into_iter().map(episode).collect::<Result<_, _>>()?;
-    last_tries(tries)
-}
-
-/// The last try at each episode. An earlier one that was graded is an error: its reward would be lost.
-fn last_tries(tries: Vec<Episode>) -> Result<Vec<Episode>, ShardError> {
-    let mut places: HashMap<EpisodeId, usize> = HashMap::new();
-    let mut last: Vec<Episode> = Vec::with_capacity(tries.len());
-    for mut episode in tries {
-        let place = *places.entry(episode.episode_id.clone()).or_insert(last.len());
-        let Some(other) = last.get_mut(place) else {
-            last.push(episode);
-            continue;
-        };
-        if other.attempt < episode.attempt {
-            std::mem::swap(other, &mut episode);
-        }
-        if episode.outcome.is_graded() {
-            let reason = format!(
-                "try {} was graded, yet there is try {}; shards of two rollouts are mixed",
-                episode.attempt, other.attempt
-            );
-            return Err(ShardError::Invariant {
-                episode: episode.episode_id.0,
-                segment: 0,
-                reason,
-            });
-        }
-    }
-    Ok(last)
-}
-
-fn episode(mut rows: Vec<Row>) -> Result<Episode, ShardError> {
+/// The rows of one try at an episode, which must be whole.
+pub(super) fn episode(mut rows: Vec<Row>) -> Result<Episode, ShardError> {
     rows.sort_by_key(|row| row.segment_index);
     let expected = rows.first().map_or(1, |row| row.n_segments.max(1));
     let (found, complete) = (
@@ -203,19 +151,11 @@ fn episode(mut rows: Vec<Row>) -> Result<Episode, ShardError> {
     );
     let mut rows = rows.into_iter();
     let Some(mut first) = rows.next() else {
-        return Err(ShardError::Invariant {
-            episode: String::new(),
-            segment: 0,
-            reason: "no rows".to_owned(),
-        });
+        return Err(invariant(String::new(), 0, "no rows".to_owned()));
     };
     if !complete || found != expected as usize {
         let reason = format!("{found} rows for {expected} segments; a shard is missing, or is given twice");
-        return Err(ShardError::Invariant {
-            episode: first.episode_id,
-            segment: first.segment_index,
-            reason,
-        });
+        return Err(invariant(first.episode_id, first.segment_index, reason));
     }
     let captured = first.n_segments > 0;
     let mut segments: Vec<Segment> = Vec::with_capacity(found);
@@ -225,6 +165,14 @@ fn episode(mut rows: Vec<Row>) -> Result<Episode, ShardError> {
     }
     let trained: usize = segments.iter().map(Segment::trained_tokens).sum();
     Ok(assemble(first, segments, trained))
+}
+
+pub(super) fn invariant(episode: String, segment: i32, reason: String) -> ShardError {
+    ShardError::Invariant {
+        episode,
+        segment,
+        reason,
+    }
 }
 
 fn segment(row: &mut Row) -> Segment {

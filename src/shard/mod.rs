@@ -8,6 +8,7 @@ mod column_list;
 mod column_nested;
 mod episodes;
 mod error;
+mod grouping;
 mod meta;
 mod reader;
 mod remote;
@@ -16,8 +17,9 @@ mod source;
 mod verify;
 mod writer;
 
-pub use episodes::{episode_rows, group_episodes};
+pub use episodes::episode_rows;
 pub use error::ShardError;
+pub use grouping::{Sorted, group_episodes, sort_rows};
 pub use meta::{SCHEMA_VERSION, ShardMeta};
 pub use reader::ShardReader;
 pub use row::{COLUMNS, RoutedRun, Row, schema};

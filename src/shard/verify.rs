@@ -8,11 +8,11 @@ use crate::trajectory::{Outcome, is_logprob};
 /// one weight version; a reward is finite and stands only beside an outcome that is graded.
 pub fn verify_row(row: &Row) -> Result<(), ShardError> {
     first_fault(row).map_or(Ok(()), |reason| {
-        Err(ShardError::Invariant {
-            episode: row.episode_id.clone(),
-            segment: row.segment_index,
+        Err(super::episodes::invariant(
+            row.episode_id.clone(),
+            row.segment_index,
             reason,
-        })
+        ))
     })
 }
 

@@ -122,3 +122,55 @@ fn what_is_no_shard_is_named() {
     assert!(said.contains("a.parquet"), "{said}");
     assert_eq!(diagnose(&folder.path().join("nowhere")).0, Some(2));
 }
+
+/// Changes the rows of a rollout, each episode in a shard of its own.
+fn rewrite(out: &Path, change: impl Fn(&mut lego::trajectory::Segment)) {
+    use lego::shard::{ShardReader, ShardWriter, WriterOptions};
+    let shards = out.join("rollouts");
+    let reader = ShardReader::open(&[&shards]).unwrap();
+    let mut meta = None;
+    for file in reader.files() {
+        meta = Some(reader.read_local(Path::new(&file.to_string())).unwrap().0);
+    }
+    let mut episodes = super::serving::episodes(&shards);
+    for file in walk(&shards) {
+        std::fs::remove_file(file).unwrap();
+    }
+    let mut writer = ShardWriter::new(&shards, "w0", meta.unwrap(), WriterOptions::default()).unwrap();
+    for episode in &mut episodes {
+        episode.segments.iter_mut().for_each(&change);
+        writer.push_durable(episode).unwrap();
+    }
+}
+
+#[test]
+fn a_row_that_is_not_what_was_sampled_is_named_with_its_place_and_hides_nothing() {
+    let rollout = Rollout::new("plain", "echo 0\n", "echo 'echo 1' > report");
+    rollout.run(&[]);
+    let out = rollout.out();
+    let ends = |what: &str| {
+        let (code, _, said) = diagnose(&out);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("calls.jsonl: segment 0: ") && said.contains(what),
+            "{said}"
+        );
+        said
+    };
+    rewrite(&out, |_| {});
+    assert_eq!(diagnose(&out).0, Some(0));
+    rewrite(&out, |segment| segment.response_ids[0] ^= 1);
+    ends("response id at 0 is ");
+    // The same tokens again, but with log-probs that were never sampled.
+    rewrite(&out, |segment| {
+        segment.response_ids[0] ^= 1;
+        let mask = segment.response_mask.iter();
+        segment.response_logprobs = Some(mask.map(|&mask| -f32::from(mask)).collect());
+    });
+    let invented = "log-probs are in the shards, and not in the log";
+    ends(invented);
+    // Beside them, what cannot be read at all.
+    std::fs::write(out.join("rollouts/other.parquet"), "not a shard").unwrap();
+    let said = ends(invented);
+    assert!(said.contains("other.parquet"), "{said}");
+}

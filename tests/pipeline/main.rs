@@ -10,6 +10,7 @@ mod remote_engines;
 mod resume;
 mod servers;
 mod serving;
+mod serving_flags;
 mod trials;
 mod unprivileged;
 

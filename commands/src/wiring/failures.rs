@@ -11,6 +11,10 @@ use crate::failure::Failure;
 impl From<PipelineError> for Failure {
     fn from(error: PipelineError) -> Self {
         let text = error.to_string();
+        if is_full(&error) {
+            return Self::unavailable(text)
+                .hint("make room on the disk; the same command then goes on with what is durable");
+        }
         let failure = match &error {
             PipelineError::Nothing(_) => Self::nothing_selected(text),
             PipelineError::AllFailed { outcome, .. } => return Self::unavailable(text).hint(mend(*outcome)),
@@ -19,7 +23,8 @@ impl From<PipelineError> for Failure {
             }
             error if error.is_unavailable() => Self::unavailable(text),
             PipelineError::RunDir(RunDirError::Locked { .. }) => {
-                return Self::usage(text).hint("wait for it to end, or give this run another `run.name`");
+                return Self::usage(text)
+                    .hint("wait for it to end, or take another `run.name` (of a rollout: another -o)");
             }
             PipelineError::Shard(ShardError::Damaged { .. }) => {
                 return Self::usage(text).hint("move the file away, or run again the `lego rollout` that wrote it");
@@ -34,6 +39,23 @@ impl From<PipelineError> for Failure {
     }
 }
 
+/// Whether there is no room to write to, whatever was to be written.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        // What Parquet says of it is text.
+        if matches!(kind, Some(FileTooLarge | QuotaExceeded | StorageFull))
+            || error.to_string().contains("(os error 28)")
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// What to do where every trial ended like this.
 fn mend(outcome: Outcome) -> String {
     let first = match outcome {
@@ -42,4 +64,31 @@ fn mend(outcome: Outcome) -> String {
         _ => "mend the engine or the machine",
     };
     format!("{first}; the same command then tries these trials again (their files are in trials/)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_full_disk_is_nothing_that_a_flag_mends() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let write = ShardError::Write {
+            path: "a.parquet".into(),
+            reason: "External: No space left on device (os error 28)".to_owned(),
+        };
+        for error in [
+            PipelineError::Io(full()),
+            PipelineError::Shard(ShardError::Io { source: full() }),
+            PipelineError::Shard(write),
+            PipelineError::RunDir(RunDirError::Io { source: full() }),
+        ] {
+            assert_eq!(Failure::from(error).exit(), Exit::Unavailable);
+        }
+        let other = PipelineError::Shard(ShardError::Io {
+            source: std::io::ErrorKind::InvalidData.into(),
+        });
+        assert_eq!(Failure::from(other).exit(), Exit::Usage);
+    }
 }

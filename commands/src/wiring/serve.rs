@@ -60,6 +60,7 @@ pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) ->
                     served.url
                 ));
             }
+            printer.note(format_args!("{}", settings(served)));
             if let (false, Some(token)) = (in_background, &shown_token) {
                 printer.note(format_args!("admin token: {token}"));
             }
@@ -77,6 +78,14 @@ pub(crate) fn serve(printer: &Printer, loaded: Loaded, args: &ServeProxyArgs) ->
         }
     }
     Ok(Exit::Ok)
+}
+
+/// What clients get, whatever they ask for.
+fn settings(served: &Served) -> String {
+    format!(
+        "serves `{}`, whatever model a request names; {} tokens of prompt and answer together, {} of an answer at most",
+        served.model, served.window, served.max_tokens
+    )
 }
 
 /// In the background: stops where who started it is gone before it has been told how to reach it. Its stdin is a pipe
@@ -152,6 +161,8 @@ pub(crate) fn serve_in_background(printer: &Printer) -> Result<Exit, Failure> {
 
 /// Runs a recorded session again and prints what changes.
 pub(crate) fn replay(printer: &Printer, loaded: &Loaded, log: &Path, format: FormatArg) -> Result<Exit, Failure> {
+    let stdin = Path::new("/dev/stdin");
+    let log = if log.as_os_str() == "-" { stdin } else { log };
     let replay = replay_session(&loaded.config, log)?;
     if replay.calls == 0 {
         return Err(

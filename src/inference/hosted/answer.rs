@@ -102,6 +102,11 @@ impl HostedAnswer {
         self.read.finish
     }
 
+    /// Whether the API's filter ended it.
+    pub fn was_filtered(&self) -> bool {
+        self.read.filtered
+    }
+
     /// What the API counted, where it says so.
     pub fn usage(&self) -> EngineUsage {
         self.read.usage
@@ -127,6 +132,7 @@ struct Read {
     /// The calls that have begun and not ended, by their index.
     open: Vec<(u64, ParsedCall)>,
     finish: Option<FinishReason>,
+    filtered: bool,
     usage: EngineUsage,
 }
 
@@ -136,6 +142,7 @@ impl Read {
             message: Message::text(Role::Assistant, ""),
             open: Vec::new(),
             finish: None,
+            filtered: false,
             usage: EngineUsage::default(),
         }
     }
@@ -188,6 +195,7 @@ impl Read {
             }
         }
         if let Some(reason) = choice["finish_reason"].as_str() {
+            self.filtered = reason == "content_filter";
             self.finish = Some(match reason {
                 "length" => FinishReason::Length,
                 _ => FinishReason::Stop,

@@ -7,7 +7,7 @@
 mod answer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::header::CONTENT_TYPE;
 use serde_json::{Value, json};
@@ -28,7 +28,12 @@ pub struct HostedApi {
     patience: Duration,
     /// Set once it has said that it knows `max_completion_tokens` alone.
     new_limit: AtomicBool,
+    /// When it was last asked whether it is there, and why it was not.
+    seen: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
 }
+
+/// Time in which it says whether it is there, and for which that is believed.
+const THERE_WITHIN: Duration = Duration::from_secs(3);
 
 /// What one answer is asked by.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +88,10 @@ impl HostedApi {
             _ => "/v1",
         };
         let model = match options.model {
-            Some(model) => model,
+            Some(model) => {
+                warn_if_unlisted(&remote, root, &model).await;
+                model
+            }
             None => only_model(&remote, root).await?,
         };
         Ok(Self {
@@ -92,12 +100,29 @@ impl HostedApi {
             model,
             patience: options.patience,
             new_limit: AtomicBool::new(false),
+            seen: tokio::sync::Mutex::default(),
         })
     }
 
     /// The model that is asked.
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// Why it cannot be reached, where it cannot; whatever it answers, it is there.
+    pub async fn lost(&self) -> Option<String> {
+        let mut seen = self.seen.lock().await;
+        if let Some((_, known)) = seen.as_ref().filter(|(at, _)| at.elapsed() < THERE_WITHIN) {
+            return known.clone();
+        }
+        let path = format!("{}/models", self.root);
+        let lost = match tokio::time::timeout(THERE_WITHIN, self.remote.get(&path)).await {
+            Ok(Err(EngineError::Unavailable { reason, .. })) => Some(reason),
+            Ok(_) => None,
+            Err(_) => Some(format!("{}: no answer within {THERE_WITHIN:?}", self.remote.base())),
+        };
+        *seen = Some((Instant::now(), lost.clone()));
+        lost
     }
 
     /// Asks for an answer, which comes as a stream.
@@ -189,18 +214,35 @@ fn names_new_limit(refusal: &Refusal) -> bool {
     refusal.status == 400 && refusal.message.contains("max_completion_tokens")
 }
 
-async fn only_model(remote: &Remote, root: &str) -> Result<String, EngineError> {
+/// The names of the models that it serves.
+async fn models(remote: &Remote, root: &str) -> Result<Vec<String>, EngineError> {
     let models = remote.get(&format!("{root}/models")).await?;
-    let names: Vec<&str> = models["data"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|model| model["id"].as_str())
-        .collect();
-    match names[..] {
-        [name] => Ok(name.to_owned()),
+    let listed = models["data"].as_array().into_iter().flatten();
+    let names = listed.filter_map(|model| model["id"].as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Not every API lists its models, or all of them: what it says when it is asked counts.
+async fn warn_if_unlisted(remote: &Remote, root: &str, model: &str) {
+    let listed = tokio::time::timeout(THERE_WITHIN, models(remote, root)).await;
+    if let Ok(Ok(names)) = listed
+        && !names.is_empty()
+        && !names.iter().any(|name| name == model)
+    {
+        tracing::warn!(
+            "{} does not list `{model}` (`engine.served_model`) among its models: {}",
+            remote.base(),
+            names[..names.len().min(8)].join(", ")
+        );
+    }
+}
+
+async fn only_model(remote: &Remote, root: &str) -> Result<String, EngineError> {
+    let names = models(remote, root).await?;
+    match &names[..] {
+        [name] => Ok(name.clone()),
         _ => Err(EngineError::Invalid(format!(
-            "{} serves {} models ({}): name the one to ask as `engine.served_model`",
+            "{} serves {} models ({}): name the one to ask as `engine.served_model` (`--set engine.served_model=NAME`)",
             remote.base(),
             names.len(),
             names[..names.len().min(8)].join(", ")

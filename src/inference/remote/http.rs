@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Serialize;
@@ -233,7 +233,7 @@ pub(in crate::inference) enum Payload {
 /// The `data:` lines of a response, one after another.
 pub(in crate::inference) struct ServerEvents {
     response: Response,
-    buffer: BytesMut,
+    buffer: Bytes,
     /// Bytes in which no line ends.
     searched: usize,
 }
@@ -242,7 +242,7 @@ impl ServerEvents {
     pub(in crate::inference) fn of(response: Response) -> Self {
         Self {
             response,
-            buffer: BytesMut::new(),
+            buffer: Bytes::new(),
             searched: 0,
         }
     }
@@ -250,7 +250,7 @@ impl ServerEvents {
     /// What `next` would give without waiting.
     pub(in crate::inference) fn ready(&mut self) -> Option<Payload> {
         while let Some(length) = self.buffer[self.searched..].iter().position(|&byte| byte == b'\n') {
-            let line = self.buffer.split_to(self.searched + length + 1).freeze();
+            let line = self.buffer.split_to(self.searched + length + 1);
             self.searched = 0;
             let Some(data) = line.trim_ascii().strip_prefix(b"data:") else {
                 continue;
@@ -276,7 +276,9 @@ impl ServerEvents {
                 return Err(format!("an event is longer than {LONGEST_EVENT} bytes"));
             }
             match self.response.chunk().await {
-                Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
+                // Most pieces end where an event does.
+                Ok(Some(bytes)) if self.buffer.is_empty() => self.buffer = bytes,
+                Ok(Some(bytes)) => self.buffer = [&self.buffer[..], &bytes].concat().into(),
                 Ok(None) => return Ok(Payload::Done),
                 Err(error) => return Err(format!("the stream broke: {error}")),
             }

@@ -4,6 +4,7 @@
 //! mid-generation there is no doubt and tokens go out at once; from then on they are held until it is said.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::Handle;
+use tokio::time::Sleep;
 
 use super::{Asked, Payload, Remote, SHORT, ServerEvents, Shared, State, routing};
 use crate::inference::{EngineUsage, EventSource, Finish, GenerationEvent, TokenDelta};
@@ -104,6 +106,8 @@ impl Abort {
 pub(in crate::inference) struct Reading {
     server: ServerEvents,
     patience: Duration,
+    /// Ends the wait for the server's next event.
+    late: Option<Pin<Box<Sleep>>>,
     wire: Box<dyn Wire>,
     /// What ends it at the server; none once it has ended.
     abort: Option<(Abort, Remote)>,
@@ -163,6 +167,7 @@ impl Reading {
         Self {
             server: ServerEvents::of(response),
             patience,
+            late: None,
             wire,
             abort: Some((abort, remote)),
             prompt,
@@ -178,11 +183,19 @@ impl Reading {
 
     /// Waits for more of the stream and takes it in; what it ends with at the end.
     async fn read(&mut self) -> Result<Option<Finish>, Broken> {
-        let first = match tokio::time::timeout(self.patience, self.server.next()).await {
-            Err(_) if self.shared.is_paused() => return Ok(None),
-            Err(_) => return Err(Broken::Lost(format!("no token within {:?}", self.patience))),
-            Ok(Err(reason)) => return Err(Broken::Lost(reason)),
-            Ok(Ok(first)) => first,
+        // Putting it off is cheaper than a new one for every token.
+        let patience = self.patience;
+        let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        late.as_mut().reset(tokio::time::Instant::now() + patience);
+        let first = tokio::select! {
+            biased;
+            first = self.server.next() => first.map_err(Broken::Lost)?,
+            () = late.as_mut() => {
+                if self.shared.is_paused() {
+                    return Ok(None);
+                }
+                return Err(Broken::Lost(format!("no token within {patience:?}")));
+            }
         };
         let over = self.hold(first);
         // What came before a fault stands, unless it contradicts itself.

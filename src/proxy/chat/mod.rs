@@ -8,6 +8,8 @@ use axum::body::Body;
 use axum::http::Response;
 use serde_json::{Value, json};
 
+use super::body::RequestBody;
+use super::caller::Caller;
 use super::dialect::{ErrorShape, answer};
 use super::error::ApiError;
 use super::session::{ModelRequest, Session};
@@ -27,14 +29,11 @@ pub(super) struct Presentation {
 }
 
 /// Serves one request of a session.
-pub(super) async fn serve(session: &std::sync::Arc<Session>, body: &[u8]) -> Response<Body> {
-    let ChatRequest { request, presentation } = match request::parse(body, &session.proxy.model) {
-        Ok(parsed) => parsed,
-        Err(error) => return ErrorShape::OpenAi.response(&error),
-    };
+pub(super) async fn serve(caller: &Caller<'_>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let ChatRequest { request, presentation } = request::parse(&body.bytes, &caller.proxy().model)?;
     let streamed = presentation.stream;
-    answer(session, request, streamed, |call| {
-        ChatWriter::new(&session.key, call, presentation)
+    answer(caller, body, request, streamed, |session, call| {
+        ChatWriter::new(session, call, presentation)
     })
     .await
 }

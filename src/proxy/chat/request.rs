@@ -54,6 +54,7 @@ pub(super) fn parse(body: &[u8], default_model: &str) -> Result<ChatRequest, Api
             top_p: fields::top_p(&fields)?,
             top_k: fields::top_k(&fields)?,
             stops: fields::stops(&fields, "stop")?,
+            share: None,
             raw: None,
         },
         presentation: Presentation {

@@ -7,6 +7,7 @@ use super::Presentation;
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, ParsedCall, Tokenizer};
 use crate::proxy::dialect::{Answered, answer_id};
+use crate::proxy::flight::FlightState;
 use crate::trajectory::{FinishReason, SessionKey, TokenId};
 
 /// What every object of one answer repeats.
@@ -63,7 +64,7 @@ pub(super) fn completion(envelope: &Envelope, tokenizer: Option<&Tokenizer>, ans
         "index": 0,
         "message": answer,
         "logprobs": null,
-        "finish_reason": finish_reason(finish, !message.tool_calls.is_empty()),
+        "finish_reason": finish_reason(state, finish, !message.tool_calls.is_empty()),
     });
     if *logprobs {
         choice["logprobs"] = logprobs_object(tokenizer, &state.ids, &state.logprobs);
@@ -114,8 +115,9 @@ pub(super) fn usage_object(usage: EngineUsage) -> Value {
     })
 }
 
-pub(super) fn finish_reason(finish: FinishReason, has_calls: bool) -> &'static str {
+pub(super) fn finish_reason(state: &FlightState, finish: FinishReason, has_calls: bool) -> &'static str {
     match finish {
+        _ if state.filtered => "content_filter",
         FinishReason::Length => "length",
         _ if has_calls => "tool_calls",
         _ => "stop",

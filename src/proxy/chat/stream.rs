@@ -37,7 +37,8 @@ impl ChatWriter {
             created: *created,
             model: &presentation.model,
             choices,
-            more,
+            prompt_token_ids: more.prompt_token_ids,
+            usage: more.usage,
         };
         unnamed_event(out, &chunk);
     }
@@ -51,15 +52,16 @@ struct Chunk<'a> {
     created: i64,
     model: &'a str,
     choices: &'a [Choice<'a>],
-    #[serde(flatten)]
-    more: More<'a>,
-}
-
-#[derive(Default, Serialize)]
-struct More<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<&'a [TokenId]>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+/// What some chunks have besides.
+#[derive(Default)]
+struct More<'a> {
+    prompt_token_ids: Option<&'a [TokenId]>,
     usage: Option<Value>,
 }
 
@@ -151,11 +153,11 @@ impl Writer for ChatWriter {
         }
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, _: &FlightState, end: &FlightEnd) {
+    fn end(&mut self, out: &mut Vec<u8>, state: &FlightState, end: &FlightEnd) {
         match end {
             FlightEnd::Answered { finish, usage, .. } => {
                 let choice = Choice {
-                    finish_reason: Some(finish_reason(*finish, self.calls > 0)),
+                    finish_reason: Some(finish_reason(state, *finish, self.calls > 0)),
                     ..Choice::default()
                 };
                 self.write(out, &[choice], More::default());

@@ -6,8 +6,6 @@ pub(super) mod fields;
 mod refusal;
 mod stream;
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
@@ -16,6 +14,9 @@ use sha2::{Digest, Sha256};
 pub(super) use refusal::ErrorShape;
 pub(super) use stream::{event, unnamed_event};
 
+use super::body::RequestBody;
+use super::caller::Caller;
+use super::error::ApiError;
 use super::flight::{FlightEnd, FlightState, News};
 use super::generate::hex;
 use super::session::{ModelRequest, Session};
@@ -52,27 +53,29 @@ pub(super) trait Writer: Send + 'static {
     fn keep_alive(&mut self, out: &mut Vec<u8>);
 }
 
-/// Samples, or attaches to what is being sampled, and answers. `writer` is given the call's number.
+/// Samples, or attaches to what is being sampled, and answers. `writer` is given the session's name and the call's number.
 pub(super) async fn answer<W: Writer>(
-    session: &Arc<Session>,
-    request: ModelRequest,
+    caller: &Caller<'_>,
+    body: RequestBody,
+    mut request: ModelRequest,
     streamed: bool,
-    writer: impl FnOnce(u32) -> W,
-) -> Response<Body> {
-    let mut viewer = match session.begin(request) {
-        Ok(viewer) => viewer,
-        Err(error) => return W::ERRORS.response(&error),
-    };
-    let writer = writer(viewer.flight().call);
+    writer: impl FnOnce(&SessionKey, u32) -> W,
+) -> Result<Response<Body>, ApiError> {
+    request.share = Some(body.share);
+    drop(body.bytes);
+    let session = &caller.session()?;
+    let mut viewer = session.begin(request)?;
+    let writer = writer(&session.key, viewer.flight().call);
     if streamed {
         return match viewer.started(stream::FIRST_BYTE_PATIENCE).await {
-            Some(error) => W::ERRORS.response(&error),
-            None => stream::respond(session, viewer, writer),
+            Some(error) => Err(error),
+            None => Ok(stream::respond(session, viewer, writer)),
         };
     }
     match viewer.finished().await {
-        FlightEnd::Failed(error) => W::ERRORS.response(&error),
+        FlightEnd::Failed(error) => Err(error),
         FlightEnd::Answered { finish, message, usage } => {
+            viewer.saw_the_end();
             let body = {
                 let state = viewer.flight().state();
                 writer.whole(
@@ -85,7 +88,7 @@ pub(super) async fn answer<W: Writer>(
                     },
                 )
             };
-            json_response(StatusCode::OK, &body)
+            Ok(json_response(StatusCode::OK, &body))
         }
     }
 }

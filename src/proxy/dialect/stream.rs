@@ -19,6 +19,9 @@ use crate::proxy::session::Session;
 /// Until then the status is open: an error still has its own, afterwards it is an event of the stream.
 pub(super) const FIRST_BYTE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Room for what one token makes, in most dialects.
+const EVENT_BYTES: usize = 512;
+
 struct State<W> {
     session: Arc<Session>,
     viewer: Viewer,
@@ -57,7 +60,7 @@ pub(super) fn respond<W: Writer>(session: &Arc<Session>, viewer: Viewer, writer:
 impl<W: Writer> State<W> {
     /// The next bytes of the stream: everything that is new, or a keep-alive.
     async fn next(&mut self) -> Bytes {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(EVENT_BYTES);
         if !self.begun {
             self.begun = true;
             self.writer.begin(&mut out, &self.viewer.flight().state());
@@ -69,6 +72,7 @@ impl<W: Writer> State<W> {
                 self.writer.news(&mut out, &self.session, &news);
                 if let Some(end) = &news.end {
                     self.writer.end(&mut out, &self.viewer.flight().state(), end);
+                    self.viewer.saw_the_end();
                     self.done = true;
                 }
             }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::inference::EngineUsage;
 use crate::prompt::{AnswerEvent, ToolCall};
 use crate::proxy::dialect::signature;
+use crate::proxy::flight::FlightState;
 use crate::trajectory::FinishReason;
 
 /// A whole answer's blocks. There is always one, since clients take an answer without any for a failure.
@@ -59,10 +60,11 @@ pub(super) fn usage(usage: EngineUsage) -> Value {
     })
 }
 
-pub(super) fn stop_reason(finish: FinishReason, has_calls: bool, stop_text: Option<&str>) -> &'static str {
+pub(super) fn stop_reason(state: &FlightState, finish: FinishReason, has_calls: bool) -> &'static str {
     match finish {
+        _ if state.filtered => "refusal",
         FinishReason::Length => "max_tokens",
-        _ if stop_text.is_some() => "stop_sequence",
+        _ if state.stop_text.is_some() => "stop_sequence",
         _ if has_calls => "tool_use",
         _ => "end_turn",
     }

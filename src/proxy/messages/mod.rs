@@ -11,6 +11,9 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use serde_json::json;
 
+use super::ProxyOptions;
+use super::body::RequestBody;
+use super::caller::Caller;
 use super::dialect::{ErrorShape, answer, json_response};
 use super::error::ApiError;
 use super::session::{ModelRequest, Session};
@@ -18,35 +21,28 @@ use request::MessagesRequest;
 use writer::MessagesWriter;
 
 /// Serves one request of a session.
-pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
-    let MessagesRequest { request, model, stream } = match request::parse(body, &session.proxy.model) {
-        Ok(parsed) => parsed,
-        Err(error) => return ErrorShape::Anthropic.response(&error),
-    };
-    answer(session, request, stream, |call| {
-        MessagesWriter::new(&session.key, call, model)
+pub(super) async fn serve(caller: &Caller<'_>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let MessagesRequest { request, model, stream } = request::parse(&body.bytes, &caller.proxy().model)?;
+    answer(caller, body, request, stream, |session, call| {
+        MessagesWriter::new(session, call, model)
     })
     .await
 }
 
-/// Tells how many tokens a request's prompt has, rendered in full; nothing is sampled or recorded. In front of a hosted
-/// API it is an estimate: its tokenizer is not known.
-pub(super) async fn count_tokens(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
-    let counted = match request::parse(body, &session.proxy.model) {
-        Ok(parsed) => count(session, parsed.request).await,
-        Err(error) => Err(error),
-    };
-    match counted {
-        Ok(tokens) => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
-        Err(error) => ErrorShape::Anthropic.response(&error),
-    }
+/// Tells how many tokens a request's prompt has, rendered in full; nothing is sampled or recorded, and there need be no
+/// session. In front of a hosted API it is an estimate: its tokenizer is not known.
+pub(super) async fn count_tokens(proxy: &ProxyOptions, body: RequestBody) -> Result<Response<Body>, ApiError> {
+    let mut request = request::parse(&body.bytes, &proxy.model)?.request;
+    request.share = Some(body.share);
+    let tokens = count(proxy, request).await?;
+    Ok(json_response(StatusCode::OK, &json!({ "input_tokens": tokens })))
 }
 
 /// Bytes of messages that are rendered and tokenised in one piece; longer ones are counted piece by piece.
 const COUNTED_EXACTLY: usize = 4 << 20;
 
-async fn count(session: &Arc<Session>, request: ModelRequest) -> Result<usize, ApiError> {
-    let Some(policy) = session.proxy.policy() else {
+async fn count(proxy: &ProxyOptions, request: ModelRequest) -> Result<usize, ApiError> {
+    let Some(policy) = proxy.policy() else {
         return Ok(estimate(&request));
     };
     let prompt = Arc::clone(&policy.prompt);

@@ -53,6 +53,7 @@ pub(super) fn parse(body: &[u8], served: &str) -> Result<MessagesRequest, ApiErr
             top_p: fields::top_p(&fields)?,
             top_k: fields::top_k(&fields)?,
             stops: fields::stops(&fields, "stop_sequences")?,
+            share: None,
             raw: None,
         },
         model: fields::model(&fields, served),

@@ -109,7 +109,7 @@ impl Writer for MessagesWriter {
 
     fn whole(&self, _: &Session, answered: &Answered<'_>) -> Value {
         let stop = answered.state.stop_text.as_deref();
-        let reason = blocks::stop_reason(answered.finish, !answered.message.tool_calls.is_empty(), stop);
+        let reason = blocks::stop_reason(answered.state, answered.finish, !answered.message.tool_calls.is_empty());
         let content = blocks::blocks(&answered.state.events);
         self.message(content, Some(reason), stop, blocks::usage(answered.usage))
     }
@@ -156,7 +156,7 @@ impl Writer for MessagesWriter {
                 }
                 self.close(out);
                 let stop = state.stop_text.as_deref();
-                let reason = blocks::stop_reason(*finish, self.calls > 0, stop);
+                let reason = blocks::stop_reason(state, *finish, self.calls > 0);
                 event(
                     out,
                     &json!({

@@ -32,10 +32,11 @@ const SILENT: [&str; 22] = [
     "web_search_call",
 ];
 
-/// Appends items. What an assistant thought, said and called without anyone between is one message.
+/// Appends items. What an assistant thought, said and called without anyone between is one message, unless it had said
+/// all of it: who says something twice in a row was cut off, and answered anew.
 pub(super) fn read(messages: &mut Vec<Message>, items: Vec<Value>) -> Result<(), ApiError> {
     // An answer of before is complete: what follows it is another message.
-    let mut open = false;
+    let (mut open, mut has_spoken) = (false, false);
     for (index, item) in items.into_iter().enumerate() {
         let at = format!("input[{index}]");
         let mut item = match item {
@@ -47,8 +48,13 @@ pub(super) fn read(messages: &mut Vec<Message>, items: Vec<Value>) -> Result<(),
             Some(Value::String(kind)) => kind.clone(),
             Some(other) => return Err(expected(&format!("{at}.type"), "a string", other)),
         };
+        open &= !(has_spoken && matches!(kind.as_str(), "message" | "reasoning"));
+        has_spoken = false;
         match kind.as_str() {
-            "message" => open = message(messages, item, &at, open)?,
+            "message" => {
+                open = message(messages, item, &at, open)?;
+                has_spoken = open;
+            }
             "function_call" | "custom_tool_call" => {
                 let call = call(item, &at)?;
                 assistant(messages, open).tool_calls.push(call);

@@ -5,12 +5,12 @@ mod output;
 mod request;
 mod writer;
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::Response;
 use serde_json::{Map, Value};
 
+use super::body::RequestBody;
+use super::caller::Caller;
 use super::dialect::{ErrorShape, answer};
 use super::error::ApiError;
 use super::session::{ModelRequest, Session};
@@ -28,17 +28,14 @@ pub(super) struct Repeated {
 }
 
 /// Serves one request of a session.
-pub(super) async fn serve(session: &Arc<Session>, body: &[u8]) -> Response<Body> {
+pub(super) async fn serve(caller: &Caller<'_>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let request::ResponsesRequest {
         request,
         stream,
         repeated,
-    } = match request::parse(body, session) {
-        Ok(parsed) => parsed,
-        Err(error) => return ErrorShape::Responses.response(&error),
-    };
-    answer(session, request, stream, |call| {
-        ResponsesWriter::new(&session.key, call, repeated)
+    } = request::parse(&body.bytes, caller)?;
+    answer(caller, body, request, stream, |session, call| {
+        ResponsesWriter::new(session, call, repeated)
     })
     .await
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ApiError, ModelRequest, Repeated, Session, items};
 use crate::prompt::{Message, Role};
+use crate::proxy::caller::Caller;
 use crate::proxy::dialect::fields::{self, expected};
 
 /// Fields that a response repeats.
@@ -32,11 +33,11 @@ pub(super) struct ResponsesRequest {
     pub(super) repeated: Repeated,
 }
 
-pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, ApiError> {
+pub(super) fn parse(body: &[u8], caller: &Caller<'_>) -> Result<ResponsesRequest, ApiError> {
     let mut fields = fields::object(body)?;
     let digest = fields::digest(&fields);
     let repeated = Repeated {
-        model: fields::model(&fields, &session.proxy.model),
+        model: fields::model(&fields, &caller.proxy().model),
         encrypted: fields
             .get("include")
             .and_then(Value::as_array)
@@ -48,7 +49,7 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
     };
     let mut messages = match fields.get("previous_response_id") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(id)) => before(session, id)?,
+        Some(Value::String(id)) => before(caller, id)?,
         Some(other) => return Err(expected("previous_response_id", "a string", other)),
     };
     match fields.remove("instructions") {
@@ -89,6 +90,7 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
             top_p: fields::top_p(&fields)?,
             top_k: None,
             stops: Vec::new(),
+            share: None,
             raw: None,
         },
         stream: fields::flag(&fields, "stream")?,
@@ -97,13 +99,16 @@ pub(super) fn parse(body: &[u8], session: &Session) -> Result<ResponsesRequest, 
 }
 
 /// Everything said up to and with an earlier response of this session.
-fn before(session: &Session, id: &str) -> Result<Vec<Message>, ApiError> {
-    let own = id
-        .strip_prefix("resp_")
-        .and_then(|rest| rest.rsplit_once('-'))
-        .filter(|(name, _)| session.key.0.starts_with(name) && !name.is_empty())
-        .and_then(|(_, call)| call.parse().ok());
-    own.and_then(|call| session.state().recording.said_up_to(call))
+fn before(caller: &Caller<'_>, id: &str) -> Result<Vec<Message>, ApiError> {
+    let said = |session: &Session| {
+        let (name, call) = id.strip_prefix("resp_")?.rsplit_once('-')?;
+        let is_own = session.key.0.starts_with(name) && !name.is_empty();
+        let call = call.parse().ok().filter(|_| is_own)?;
+        session.state().recording.said_up_to(call)
+    };
+    caller
+        .known_session()
+        .and_then(|session| said(session))
         .ok_or_else(|| ApiError {
             code: Some("previous_response_not_found"),
             ..ApiError::field(

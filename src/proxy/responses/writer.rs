@@ -191,13 +191,24 @@ impl ResponsesWriter {
     }
 
     /// Completes the items and gives the response as it ends.
-    fn ended(&mut self, out: &mut Vec<u8>, finish: FinishReason, usage: EngineUsage) -> (&'static str, Value) {
+    fn ended(
+        &mut self,
+        out: &mut Vec<u8>,
+        state: &FlightState,
+        finish: FinishReason,
+        usage: EngineUsage,
+    ) -> (&'static str, Value) {
         if self.items.is_empty() && self.open.is_none() {
             self.begin_item(out, false);
         }
-        if finish == FinishReason::Length {
+        let cut = match finish {
+            _ if state.filtered => Some("content_filter"),
+            FinishReason::Length => Some("max_output_tokens"),
+            _ => None,
+        };
+        if let Some(reason) = cut {
             self.close(out, Status::Incomplete);
-            let why = json!({ "reason": "max_output_tokens" });
+            let why = json!({ "reason": reason });
             (
                 "incomplete",
                 self.response("incomplete", Some(usage), &Value::Null, &why),
@@ -218,7 +229,9 @@ impl Writer for ResponsesWriter {
     fn whole(&self, _: &Session, answered: &Answered<'_>) -> Value {
         let (mut writer, mut unread) = (self.clone(), Vec::new());
         writer.take(&mut unread, &answered.state.events);
-        writer.ended(&mut unread, answered.finish, answered.usage).1
+        writer
+            .ended(&mut unread, answered.state, answered.finish, answered.usage)
+            .1
     }
 
     fn begin(&mut self, out: &mut Vec<u8>, _: &FlightState) {
@@ -231,9 +244,9 @@ impl Writer for ResponsesWriter {
         self.take(out, &news.events);
     }
 
-    fn end(&mut self, out: &mut Vec<u8>, _: &FlightState, end: &FlightEnd) {
+    fn end(&mut self, out: &mut Vec<u8>, state: &FlightState, end: &FlightEnd) {
         let (status, response) = match end {
-            FlightEnd::Answered { finish, usage, .. } => self.ended(out, *finish, *usage),
+            FlightEnd::Answered { finish, usage, .. } => self.ended(out, state, *finish, *usage),
             FlightEnd::Failed(error) => {
                 let error = json!({ "code": error.code.unwrap_or("server_error"), "message": error.message });
                 ("failed", self.response("failed", None, &error, &Value::Null))

@@ -235,7 +235,9 @@ async fn anonymous_clients_have_sessions_only_where_that_is_wanted() {
         200
     );
     let odd = "/sess/..%2fx/v1/chat/completions";
-    assert_eq!(call(&open, "POST", odd, "any", Some(body)).await.0, 401);
+    let (status, refused) = call(&open, "POST", odd, "any", Some(body)).await;
+    assert_eq!(status, 400);
+    assert!(refused.to_string().contains("cannot name a session"), "{refused}");
     call(
         &open,
         "POST",

@@ -24,6 +24,9 @@ struct Api {
 }
 
 async fn complete(State(api): State<Arc<Api>>, request: axum::extract::Request) -> Response {
+    if request.uri().path() == "/v1/models" {
+        return json!({"data": [{"id": "big"}]}).to_string().into_response();
+    }
     assert_eq!(request.uri().path(), "/v1/chat/completions");
     assert_eq!(request.headers()["authorization"], "Bearer sesame");
     let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
@@ -220,8 +223,9 @@ async fn refusals_keep_their_status_and_what_they_say() {
         (429, json!({"message": "slow down"}), 429),
         (503, json!({"message": "busy"}), 503),
         (529, json!({"message": "overloaded"}), 529),
-        // Our key, not the agent's.
-        (401, json!({"message": "bad key"}), 500),
+        // Our key and our model, not the agent's.
+        (401, json!({"message": "bad key"}), 401),
+        (404, json!({"message": "no model `big`"}), 404),
     ]
     .into_iter()
     .enumerate()
@@ -255,8 +259,65 @@ async fn refusals_keep_their_status_and_what_they_say() {
     );
     let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
     assert!(capture.context_overflow);
-    // 429, 503, 529 and 401 are nothing that the agent did.
-    assert_eq!(capture.n_engine_errors, 4);
+    // 429, 503, 529, 401 and 404 are nothing that the agent did.
+    assert_eq!(capture.n_engine_errors, 5);
+}
+
+#[tokio::test]
+async fn what_the_apis_filter_ended_says_so_in_every_dialect() {
+    let (harness, api, _server) = start(|_| {}).await;
+    let ticket = harness.open();
+    for (path, body, place, reason) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": "a"}]}),
+            "/choices/0/finish_reason",
+            "content_filter",
+        ),
+        (
+            "/v1/messages",
+            json!({"max_tokens": 9, "messages": [{"role": "user", "content": "b"}]}),
+            "/stop_reason",
+            "refusal",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "c"}),
+            "/incomplete_details/reason",
+            "content_filter",
+        ),
+    ] {
+        api.stream(&[json!({"content": "I"}), json!({})], "content_filter");
+        let sent = harness.client.post(format!("{}{path}", ticket.url));
+        let answer = sent.bearer_auth(&ticket.token).json(&body).send().await.unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer.pointer(place), Some(&json!(reason)), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn health_is_that_of_what_is_asked() {
+    let (harness, _api, server) = start(|_| {}).await;
+    let health = async || {
+        let answer = harness
+            .client
+            .get(format!("{}/health", harness.url))
+            .send()
+            .await
+            .unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(health().await, 200);
+    drop(server);
+    let mut status = 200;
+    for _ in 0..100 {
+        status = health().await;
+        if status != 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(status, 503);
 }
 
 #[tokio::test]

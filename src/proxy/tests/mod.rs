@@ -1,4 +1,6 @@
 mod admin;
+mod anonymous;
+mod bodies;
 mod capture;
 mod crowd;
 mod engine;

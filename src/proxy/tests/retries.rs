@@ -70,6 +70,73 @@ async fn a_stream_that_drops_is_given_again_from_its_beginning() {
     assert_eq!((text.as_str(), harness.engine.prompts().len()), ("one two three", 1));
 }
 
+/// A client that left in the middle and does not come back had no part of the answer; one that does come back, all of it.
+#[tokio::test]
+async fn an_answer_whose_client_left_before_its_end_does_not_train_unless_it_comes_back() {
+    for comes_back in [false, true] {
+        let harness = Harness::with(vec!["zero".into(), held("one two three")], |_| {}).await;
+        let (ticket, log, _folder) = harness.open_logged();
+        let first = harness.chat(&ticket, &request(&opening())).await;
+        let mut messages = opening();
+        messages.extend([assistant(&first), json!({"role": "user", "content": "more"})]);
+        let mut body = request(&messages);
+        body["stream"] = true.into();
+        let mut dropped = harness.post(&ticket, &body).send().await.unwrap();
+        while !String::from_utf8_lossy(&dropped.chunk().await.unwrap().unwrap()).contains("one") {}
+        drop(dropped);
+        let session = harness.proxy.0.session(&ticket.key.0).unwrap();
+        let flight = session
+            .state()
+            .flights
+            .values()
+            .find(|flight| flight.call == 1)
+            .cloned()
+            .unwrap();
+        eventually("it has left", || flight.watched() == 0).await;
+        harness.engine.release.add_permits(1);
+        eventually("the answer ends", || flight.has_answered()).await;
+        if comes_back {
+            harness.stream(&ticket, &body).await;
+        }
+        let capture = harness.proxy.close_session(&ticket.key).await.unwrap();
+        let (zero, one) = (harness.sampled("zero"), harness.sampled("one two three"));
+        let sampled = (zero.len() + one.len()) as u64;
+        let (trains, unseen) = if comes_back {
+            ([zero, one].concat(), 0)
+        } else {
+            (zero, one.len() as u64)
+        };
+        assert_eq!(capture.segments.iter().flat_map(trained).collect::<Vec<_>>(), trains);
+        let dropped = &capture.ledger.dropped;
+        assert_eq!(
+            dropped
+                .get(crate::trajectory::Ledger::UNSEEN)
+                .copied()
+                .unwrap_or_default(),
+            unseen
+        );
+        assert_eq!(capture.ledger.total(), sampled);
+        let delivered = trains.len() as f32 / sampled as f32;
+        assert!((capture.audit.delivered_fraction - delivered).abs() < 1e-6);
+        // The log knows it, too.
+        let (scope, builder) = (CaptureScope::default(), BuilderName::default());
+        let recovered = recover(&log).unwrap().capture(scope, builder);
+        assert_eq!(
+            (recovered.segments, recovered.ledger),
+            (capture.segments.clone(), capture.ledger)
+        );
+        let replayed = replay(
+            &log,
+            &harness.prompt,
+            harness.prompt.detected_tool_format(),
+            scope,
+            builder,
+        )
+        .unwrap();
+        assert_eq!((replayed.changes, replayed.today.segments), (vec![], capture.segments));
+    }
+}
+
 #[tokio::test]
 async fn a_generation_that_nobody_waits_for_is_aborted_and_kept_as_such() {
     let harness = Harness::with(vec![held("one two three"), "again".into()], |options| {

@@ -101,15 +101,24 @@ pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// Exit codes of a shell's programs that a signal ended are beyond this one.
+const SIGNALLED: i32 = 128;
+
 /// An exit code of 0 is the agent's own end, any other its failure.
 pub(super) fn by_exit(output: &ExecOutput) -> AgentEnd {
     if output.exit_code == 0 {
         return AgentEnd::Completed;
     }
-    let text = output.output.trim();
+    let text = match output.output.trim() {
+        "" => "it printed nothing",
+        text => text,
+    };
     let from = text.char_indices().rev().nth(DETAIL - 1).map_or(0, |(at, _)| at);
     AgentEnd::Failed {
         exit_code: Some(output.exit_code),
-        detail: text[from..].to_owned(),
+        detail: match output.exit_code - SIGNALLED {
+            signal @ 1..=64 => format!("signal {signal} ended it; {}", &text[from..]),
+            _ => text[from..].to_owned(),
+        },
     }
 }

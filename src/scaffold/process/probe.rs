@@ -14,6 +14,25 @@ const PLACES: [&str; 4] = ["bin", "node_modules/.bin", ".bin", ""];
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Exit code of a shell where a program is not there.
 const NOT_FOUND: i32 = 127;
+/// Said before the name of a program that the agent starts and that is not there.
+const NEEDS: &str = "needs ";
+/// Said before the name of the program that the agent's first line names and that is not there.
+const RUN_BY: &str = "run by ";
+/// Finds the program, what it needs and what its first line names; then asks it, where there is something to ask.
+const QUESTION: &str = r#"
+found=$(command -v -- "$0") || exit 127
+for other in NEEDS; do command -v "$other" >/dev/null || { echo "needs $other"; exit 127; }; done
+run_by() {
+    if [ "${1##*/}" = env ]; then
+        shift
+        while :; do case $1 in -*|*=*) shift ;; *) break ;; esac; done
+    fi
+    [ -z "$1" ] || command -v -- "$1" >/dev/null || { echo "run by $1"; exit 127; }
+}
+first=$(head -c 256 -- "$found" 2>/dev/null | head -n 1 | tr -d '\\000')
+case $first in '#!'*) set -f; run_by ${first#??}; set +f ;; esac
+[ $# = 0 ] || exec "$0" "$@"
+"#;
 /// Tells the version of a Python package; the exit code is that of a program that is not there where it is not.
 const PACKAGE_VERSION: &str = "import sys\n\
     from importlib import metadata\n\
@@ -44,14 +63,22 @@ pub(super) async fn version(
     let program = adapter.program();
     let output = sandbox.exec(question(adapter, section)).await?;
     if output.exit_code == NOT_FOUND {
-        let other = output.output.trim();
-        return Err(wrong(match adapter.also_needs().iter().find(|name| **name == other) {
-            Some(name) => format!(
-                "there is no `{name}` in the sandbox, which `{}` starts; install it",
+        let said = output.output.trim();
+        let told = if let Some(other) = said.strip_prefix(NEEDS) {
+            format!(
+                "there is no `{other}` in the sandbox, which `{}` starts; install it",
                 adapter.name()
-            ),
-            None => missing(adapter, section),
-        }));
+            )
+        } else if let Some(other) = said.strip_prefix(RUN_BY) {
+            let path = path(section);
+            format!(
+                "`{program}` is in the sandbox, and `{other}`, by which its first line says that it is run, is not (PATH \
+                 {path}); install it, or mount its folder too (`runtime_mount` below `[scaffold]`)"
+            )
+        } else {
+            missing(adapter, section)
+        };
+        return Err(wrong(told));
     }
     let said = output.output.trim();
     if output.exit_code != 0 {
@@ -77,11 +104,7 @@ pub(super) async fn version(
 /// Asks for the program, what it needs and its version.
 fn question(adapter: &dyn Adapter, section: &ScaffoldSection) -> ExecRequest {
     let needs = adapter.also_needs().join(" ");
-    let mut request = ExecRequest::shell(format!(
-        "command -v -- \"$0\" >/dev/null || exit {NOT_FOUND}; \
-         for other in {needs}; do command -v \"$other\" >/dev/null || {{ echo \"$other\"; exit {NOT_FOUND}; }}; done; \
-         [ $# = 0 ] || exec \"$0\" \"$@\""
-    ));
+    let mut request = ExecRequest::shell(QUESTION.replace("NEEDS", &needs));
     request.argv.push(adapter.program().to_owned());
     if let Some(package) = adapter.package() {
         let words = ["-c", PACKAGE_VERSION, package.name];
@@ -200,6 +223,41 @@ mod tests {
             ("hello", None),
         ] {
             assert_eq!(first_version(said), expected, "{said}");
+        }
+    }
+
+    /// The shell's part, asked on this machine.
+    #[test]
+    fn what_runs_an_agent_is_looked_for_too() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let asked = |first_line: &str| {
+            let agent = folder.path().join("agent");
+            std::fs::write(&agent, format!("{first_line}\necho 1.2.3\n")).unwrap();
+            std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let mut sh = std::process::Command::new("sh");
+            sh.args(["-c", &QUESTION.replace("NEEDS", ""), "agent", "--version"]);
+            let path = std::env::join_paths([folder.path(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+            let output = sh.env("PATH", path).output().unwrap();
+            assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        let found = (Some(0), "1.2.3\n".to_owned());
+        for first_line in [
+            "#!/bin/sh",
+            "#! /bin/sh -e",
+            "#!/usr/bin/env sh",
+            "#!/usr/bin/env -S sh -e",
+            "",
+        ] {
+            assert_eq!(asked(first_line), found, "{first_line}");
+        }
+        for (first_line, other) in [
+            ("#!/usr/bin/env no-such-node", "no-such-node"),
+            ("#!/usr/bin/env -S A=1 no-such-node --flag", "no-such-node"),
+            ("#!/opt/no-such/bin/python3 -s", "/opt/no-such/bin/python3"),
+        ] {
+            assert_eq!(asked(first_line), (Some(NOT_FOUND), format!("{RUN_BY}{other}\n")));
         }
     }
 

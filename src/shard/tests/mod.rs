@@ -1,6 +1,7 @@
 //! Shards both ways.
 
 mod damage;
+mod grouping;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -238,51 +239,6 @@ fn rows_that_break_an_invariant_are_refused_on_both_sides() {
     assert!(refused(&|e| e.reward = Some(f32::NAN)).contains("reward is NaN"));
     assert!(refused(&|e| e.outcome = Outcome::InfraError).contains("has no valid reward"));
     assert_eq!(writer.pending(), 0);
-}
-
-#[test]
-fn half_an_episode_and_an_episode_twice_are_refused() {
-    let rows = episode_rows(&episode("e", 1, vec![segment(vec![1], &[(1, true, -1.0)], true); 2]));
-    let half = group_episodes(rows[1..].to_vec()).unwrap_err().to_string();
-    assert_eq!(
-        half,
-        "episode e, segment 1: 1 rows for 2 segments; a shard is missing, or is given twice"
-    );
-    let twice: Vec<Row> = rows.iter().chain(&rows).cloned().collect();
-    assert!(
-        group_episodes(twice)
-            .unwrap_err()
-            .to_string()
-            .contains("4 rows for 2 segments")
-    );
-}
-
-#[test]
-fn the_last_try_at_an_episode_counts() {
-    let failed = |attempt| Episode {
-        attempt,
-        reward: None,
-        rewards: [].into(),
-        outcome: Outcome::InfraError,
-        drop_reason: Some("infra_error".into()),
-        ..episode("e", 1, vec![])
-    };
-    let graded = Episode {
-        attempt: 3,
-        ..simple("e", 1)
-    };
-    let rows = |tries: &[Episode]| tries.iter().flat_map(episode_rows).collect::<Vec<_>>();
-    for tries in [
-        [failed(0), failed(2), graded.clone()],
-        [graded.clone(), failed(0), failed(2)],
-    ] {
-        assert_eq!(group_episodes(rows(&tries)).unwrap(), std::slice::from_ref(&graded));
-    }
-    let lost = group_episodes(rows(&[graded, failed(4)])).unwrap_err().to_string();
-    assert!(
-        lost.contains("episode e") && lost.contains("try 3 was graded, yet there is try 4"),
-        "{lost}"
-    );
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ pub(super) enum Account {
     SideConversation,
     Aborted,
     Duplicate,
+    Unseen,
 }
 
 pub(super) struct Accounts {
@@ -29,6 +30,7 @@ impl Accounts {
                 match node.finish_is_an_end() {
                     _ if node.discarded => Account::RolledBack,
                     false => Account::Aborted,
+                    true if node.is_unseen() => Account::Unseen,
                     true if side => Account::SideConversation,
                     true => Account::Trained,
                 }
@@ -70,6 +72,7 @@ impl Accounts {
                 Account::SideConversation => &mut ledger.side_conversation,
                 Account::Aborted => &mut ledger.aborted,
                 Account::Duplicate => &mut ledger.duplicate,
+                Account::Unseen => ledger.dropped.entry(Ledger::UNSEEN.to_owned()).or_default(),
             } += tokens;
         }
         ledger

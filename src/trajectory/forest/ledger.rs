@@ -26,6 +26,9 @@ impl Ledger {
     /// The reason under which answers of an API stand that gives no token ids.
     pub const NO_TOKEN_IDS: &str = "no_token_ids";
 
+    /// The reason under which answers stand whose client had left before their end, and did not come back for it.
+    pub const UNSEEN: &str = "unseen";
+
     /// All accounts together: what the engine's own usage must add up to.
     pub fn total(&self) -> u64 {
         self.trained

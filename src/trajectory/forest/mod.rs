@@ -113,6 +113,14 @@ impl CallForest {
         Ok(())
     }
 
+    /// Notes whether its client was there for the end of an answer; tells whether that was not known before.
+    ///
+    /// # Panics
+    /// If the id is another forest's.
+    pub fn set_unseen(&mut self, id: NodeId, unseen: bool) -> bool {
+        std::mem::replace(&mut self.nodes[id.index()].unseen, unseen) != unseen
+    }
+
     /// Everything from the root to the end of this node's output.
     pub fn path(&self, id: NodeId) -> Vec<TokenId> {
         let mut chain = self.chain(id);

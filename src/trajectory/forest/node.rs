@@ -95,6 +95,7 @@ pub struct CallNode {
     pub conversation: ConversationId,
     pub(super) children: Vec<NodeId>,
     pub(super) discarded: bool,
+    pub(super) unseen: bool,
     /// Length of the path, `output` included.
     pub(super) path_len: usize,
     /// Equal for equal prompts, and seldom for others: their last tokens.
@@ -115,6 +116,7 @@ impl CallNode {
             conversation: call.conversation,
             children: Vec::new(),
             discarded: false,
+            unseen: false,
             path_len: call.prompt.len() + call.output.len(),
             prompt_end: std::array::from_fn(|back| call.prompt.iter().rev().nth(back).copied().unwrap_or_default()),
         }
@@ -128,6 +130,11 @@ impl CallNode {
     /// Whether an answer took its place.
     pub fn is_discarded(&self) -> bool {
         self.discarded
+    }
+
+    /// Whether nobody was there to take its end in, and nothing goes on from it either.
+    pub fn is_unseen(&self) -> bool {
+        self.unseen && self.children.is_empty()
     }
 
     /// Whether a later call begins with this one's path.

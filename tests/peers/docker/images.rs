@@ -147,7 +147,8 @@ fn images_are_named_mirrored_pinned_and_pulled_once() {
             (&row["outcome"], &row["reward"]),
             (&"env_setup_failed".into(), &serde_json::Value::Null)
         );
-        let reason = row["dropped"].as_str().unwrap();
+        assert_eq!(row["dropped"], "env_setup_failed");
+        let reason = run.trial_file("oracle", "missing", "result.json");
         assert!(
             reason.contains("swe/missing:1") && reason.contains("could not be pulled"),
             "{reason}"
