@@ -176,7 +176,11 @@ fn what_an_agent_set_up_in_the_repository_does_not_run_for_the_tests() {
 #[test]
 fn a_repository_under_another_name_is_found_where_none_is_in_place() {
     let place = Place::new();
-    ended(&place.script("rm -rf .git inner ../outer lib .gitmodules && mv .git-old stored", &[], "work"));
+    ended(&place.script(
+        "rm -rf .git inner ../outer lib .gitmodules && mv .git-old stored",
+        &[],
+        "work",
+    ));
     place.remove(Path::new(""));
     assert_eq!(place.leaks(), Vec::<String>::new());
     assert!(place.path("work/f1").exists() && place.path("home/unrelated.git").exists());
