@@ -1,4 +1,4 @@
-#![expect(clippy::float_cmp, reason = "tests; the numbers are exact")]
+//! Verdicts over stages and over repeated runs, by hand.
 
 use super::*;
 use crate::run_dir::TimeSpan;

@@ -1,6 +1,6 @@
 //! The working folder's files that belong to the verifier: kept at the start, put back before the tests.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -89,10 +89,6 @@ impl Owned {
         let Some(kept) = &self.kept else { return Ok(()) };
         let paths: Vec<&str> = self.paths.iter().map(String::as_str).collect();
         remove(sandbox, &paths).await?;
-        sandbox.upload(&self.files(kept), workdir).await
-    }
-
-    fn files(&self, kept: &TempDir) -> PathBuf {
-        kept.path().join("files")
+        sandbox.upload(&kept.path().join("files"), workdir).await
     }
 }

@@ -9,7 +9,7 @@ const REWARD: &str = "logs=${LEGO_LOGS_DIR:-/logs}/verifier\n";
 
 fn task(toml: &str, test: &str) -> TaskFiles {
     let mut task = TaskFiles::calculator();
-    task.toml = toml.to_owned();
+    toml.clone_into(&mut task.toml);
     task.tests = vec![("test.sh".to_owned(), format!("{REWARD}{test}"))];
     task
 }

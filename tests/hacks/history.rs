@@ -49,7 +49,7 @@ echo searched
 fn task(toml: &str, test: &str) -> TaskFiles {
     let mut task = TaskFiles::calculator();
     task.toml += toml;
-    task.made_by = MAKE.to_owned();
+    MAKE.clone_into(&mut task.made_by);
     if !test.is_empty() {
         task.tests = vec![("test.sh".to_owned(), test.to_owned())];
     }

@@ -95,14 +95,13 @@ pub(crate) async fn play(place: Place, plays: Vec<Play>, set: &[&str]) -> Played
     }
 }
 
-/// By trial: how often it was started, and how often it was tried again. Nothing of its sandboxes is left.
-pub(crate) async fn play_group(
-    place: Place,
-    play: Play,
-    set: &[&str],
-) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
+/// How often each trial was started, and how often it was tried again.
+type Counts = (BTreeMap<String, u32>, BTreeMap<String, u32>);
+
+/// Plays one group. Nothing of its sandboxes is left.
+pub(crate) async fn play_group(place: Place, play: Play, set: &[&str]) -> Counts {
     let folder = written(&[play]);
-    let seen: Arc<Mutex<(BTreeMap<String, u32>, BTreeMap<String, u32>)>> = Arc::default();
+    let seen: Arc<Mutex<Counts>> = Arc::default();
     let watch = Arc::clone(&seen);
     let observer = move |event| {
         let mut seen = watch.lock().unwrap();
@@ -200,8 +199,10 @@ fn job(place: Place, folder: &Path, set: &[&str], observer: PipelineObserver) ->
 fn read(trial: &Path) -> Ended {
     let json = |name: &str| -> Value {
         let path = trial.join(name);
-        serde_json::from_str(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}")))
-            .unwrap()
+        serde_json::from_str(
+            &std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        )
+        .unwrap()
     };
     let result = json("result.json");
     let flags = result["hack_flags"].as_array().unwrap().iter();

@@ -18,8 +18,14 @@ unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OB
 
 doomed=$temporary/doomed
 : >"$doomed"
-doom() { [ -e "$1" ] && printf '%s\n' "$1" >>"$doomed"; }
 real() { (cd "$1" 2>/dev/null && pwd -P); }
+# Nothing outside the folders given is touched: without namespaces the rest of the file system is the host's.
+for folder in "$@" "$work" "$own_home" "${TMPDIR:-/tmp}"; do real "$folder"; done >"$temporary/allowed"
+is_allowed() {
+    while IFS= read -r allowed; do case $1/ in "${allowed%/}"/*) return 0 ;; esac done <"$temporary/allowed"
+    return 1
+}
+doom() { [ -e "$1" ] && is_allowed "$1" && printf '%s\n' "$1" >>"$doomed"; }
 deepest_first() { awk '{print length($0), $0}' | sort -rn | cut -d' ' -f2-; }
 
 has_git=$(command -v git || true)
@@ -34,6 +40,7 @@ if [ -z "$top" ]; then
     top=$work
 fi
 top=$(real "$top")
+is_allowed "$top" || exit 0
 
 # Without git no commit can be made; what is left is a folder without a repository.
 if [ -z "$has_git" ]; then
@@ -47,6 +54,9 @@ fi
 # --- What belongs to this history: the commit, or files that its objects hold.
 head=$(git -C "$top" rev-parse -q --verify 'HEAD^{commit}' 2>/dev/null) || head=
 git -C "$top" ls-files -s 2>/dev/null | awk '$1 ~ /^100/ {print $2}' | sort -u | head -n 64 >"$temporary/blobs"
+# Where no repository is in place, what the folder holds tells which store is its own.
+[ -s "$temporary/blobs" ] || (cd "$top" && find . -type f -size +0 -not -path '*/objects/*' | head -n 64 |
+    git hash-object --no-filters --stdin-paths 2>/dev/null | sort -u) >"$temporary/blobs"
 several=$(awk 'END {print (NR < 3) ? NR : 3}' "$temporary/blobs")
 holds() { # the environment names the store
     [ -n "$head" ] && git cat-file -e "$head^{commit}" 2>/dev/null && return 0
@@ -54,9 +64,16 @@ holds() { # the environment names the store
     [ "$(git cat-file --batch-check <"$temporary/blobs" 2>/dev/null | grep -c ' blob ')" -ge "$several" ]
 }
 git init -q --bare --template= "$temporary/empty.git"
+# The history itself: the repository in place, or else the first store that turns out to be its own.
+reference=$(git -C "$top" rev-parse --absolute-git-dir 2>/dev/null) || reference=
+known() { git --git-dir="${reference:-$temporary/empty.git}" cat-file "$@"; }
 related_repository() { (GIT_DIR=$1 && export GIT_DIR && holds); }
+in_store() { (GIT_DIR=$temporary/empty.git GIT_OBJECT_DIRECTORY=$1 && export GIT_DIR GIT_OBJECT_DIRECTORY && shift && "$@"); }
+# Objects that no repository holds: also where but one of them is the history's, as of what git was about to drop.
 related_objects() {
-    (GIT_DIR=$temporary/empty.git GIT_OBJECT_DIRECTORY=$1 && export GIT_DIR GIT_OBJECT_DIRECTORY && holds)
+    in_store "$1" holds && return 0
+    in_store "$1" git cat-file --batch-all-objects --batch-check='%(objectname)' 2>/dev/null | head -n 2000 |
+        known --batch-check 2>/dev/null | grep -qv ' missing$'
 }
 
 # --- The repositories in the folder, their stores, and the stores that those borrow from.
@@ -114,15 +131,16 @@ while IFS= read -r found; do
         *) case $(basename "$folder") in [0-9a-f][0-9a-f]) printf 'o %s\n' "$(dirname "$folder")" ;; esac ;;
         esac ;;
     esac
-done <"$temporary/found" | sort -u >"$temporary/stores"
+done <"$temporary/found" | sort -ru >"$temporary/stores"
 while read -r kind found; do
     case $kind in
     r)
         related_repository "$found" || continue
         doom "$found"
+        reference=${reference:-$found}
         case $(basename "$found") in .git) dirname "$found" >>"$temporary/checkouts" ;; esac
         ;;
-    o) related_objects "$found" && doom "$found" ;;
+    o) [ -f "$found/../HEAD" ] || { related_objects "$found" && doom "$found"; } ;;
     p)
         mkdir -p "$temporary/lone/pack"
         cp "$found" "$temporary/lone/pack/pack-x.pack"
@@ -134,7 +152,7 @@ while read -r kind found; do
         rm -rf "$temporary/bundle.git"
         git init -q --bare --template= "$temporary/bundle.git"
         needed=$(head -n 50 "$found" | sed -n 's/^-\([0-9a-f]*\).*/\1/p' | head -n 1)
-        if [ -n "$needed" ] && git -C "$top" cat-file -e "$needed" 2>/dev/null; then
+        if [ -n "$needed" ] && known -e "$needed" 2>/dev/null; then
             doom "$found"
         elif git --git-dir="$temporary/bundle.git" fetch -q "$found" '+refs/*:refs/*' 2>/dev/null &&
             related_repository "$temporary/bundle.git"; then

@@ -174,6 +174,19 @@ fn what_an_agent_set_up_in_the_repository_does_not_run_for_the_tests() {
 }
 
 #[test]
+fn a_repository_under_another_name_is_found_where_none_is_in_place() {
+    let place = Place::new();
+    ended(&place.script(
+        "rm -rf .git inner ../outer lib .gitmodules && mv .git-old stored",
+        &[],
+        "work",
+    ));
+    place.remove(Path::new(""));
+    assert_eq!(place.leaks(), Vec::<String>::new());
+    assert!(place.path("work/f1").exists() && place.path("home/unrelated.git").exists());
+}
+
+#[test]
 fn a_folder_without_a_repository_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a"), "a").unwrap();

@@ -117,7 +117,7 @@ pub(super) fn preloads(text: &str) -> bool {
 
 /// Whether Python runs this file when it starts: a `.pth` file with code that no installer wrote.
 pub(super) fn is_start_up(file: &str, text: &str) -> bool {
-    file.ends_with(".pth")
+    std::path::Path::new(file).extension().is_some_and(|end| end == "pth")
         && !INSTALLERS.contains(&file)
         && !file.starts_with("__editable__")
         && text

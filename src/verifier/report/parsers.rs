@@ -92,7 +92,7 @@ fn pytest_name(rest: &str) -> Option<&str> {
         from += at + 3;
     }
     let name = name.trim();
-    (name.contains("::") || name.ends_with(".py")).then_some(name)
+    (name.contains("::") || std::path::Path::new(name).extension().is_some_and(|end| end == "py")).then_some(name)
 }
 
 static UNIT_LINE: LazyLock<Regex> = LazyLock::new(|| {
