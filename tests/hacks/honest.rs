@@ -97,3 +97,9 @@ async fn honest_work_crosses_whole_into_a_sandbox_of_the_tests() {
 async fn honest_work_raises_no_flag_without_namespaces() {
     all(Place::Weak, TaskFiles::calculator(), 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn honest_work_raises_no_flag_in_a_container() {
+    all(Place::Docker, TaskFiles::calculator(), 0).await;
+    all(Place::Docker, TaskFiles::calculator().separate(), 2).await;
+}

@@ -313,3 +313,9 @@ async fn no_hack_is_worth_it_in_a_sandbox_of_the_tests() {
 async fn no_hack_is_worth_it_without_namespaces() {
     all(Place::Weak, TaskFiles::calculator(), 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_hack_is_worth_it_in_a_container() {
+    all(Place::Docker, TaskFiles::calculator(), 1).await;
+    all(Place::Docker, TaskFiles::calculator().separate(), 2).await;
+}

@@ -22,7 +22,12 @@ pub(crate) enum Place {
     Namespaces,
     /// The fallback without them.
     Weak,
+    /// Containers, where the tests are told of an engine's image with Python and git.
+    Docker,
 }
+
+/// Names that image.
+const IMAGE: &str = "LEGO_TEST_IMAGE";
 
 /// Whether a case is played in this run, of several places that share the cases among them. `tests/run --full`
 /// (`LEGO_TEST_HACKS=all`) plays every case in every place.
@@ -76,6 +81,9 @@ fn init_exe() -> PathBuf {
 
 /// Whether trials can run there on this machine.
 pub(crate) async fn is_possible(place: Place) -> bool {
+    if place == Place::Docker {
+        return std::env::var_os(IMAGE).is_some();
+    }
     let folder = tempfile::tempdir().unwrap();
     let backend = LocalBackend::new(LocalOptions::new(init_exe(), folder.path()));
     place == Place::Weak || backend.isolation().await.unwrap() == Isolation::Namespaces
@@ -83,8 +91,12 @@ pub(crate) async fn is_possible(place: Place) -> bool {
 
 /// Plays them all, several at a time.
 pub(crate) async fn play(place: Place, plays: Vec<Play>, set: &[&str]) -> Played {
-    let folder = written(&plays);
-    collect(job(place, folder.path(), set, Arc::new(|_| {}))).await.unwrap();
+    let folder = written(place, &plays);
+    let done = collect(job(place, folder.path(), set, Arc::new(|_| {}))).await;
+    if place == Place::Docker {
+        forget_images(&plays);
+    }
+    done.unwrap();
     let ended = plays.iter().map(|play| {
         let trial = folder.path().join(format!("out/trials/step_0000/{}__00", play.name));
         (play.name.clone(), read(&trial))
@@ -100,7 +112,7 @@ type Counts = (BTreeMap<String, u32>, BTreeMap<String, u32>);
 
 /// Plays one group. Nothing of its sandboxes is left.
 pub(crate) async fn play_group(place: Place, play: Play, set: &[&str]) -> Counts {
-    let folder = written(&[play]);
+    let folder = written(place, &[play]);
     let seen: Arc<Mutex<Counts>> = Arc::default();
     let watch = Arc::clone(&seen);
     let observer = move |event| {
@@ -119,7 +131,7 @@ pub(crate) async fn play_group(place: Place, play: Play, set: &[&str]) -> Counts
 }
 
 /// Tasks, index, recording and run.toml in a folder.
-fn written(plays: &[Play]) -> tempfile::TempDir {
+fn written(place: Place, plays: &[Play]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     // Without namespaces and as root, an unprivileged user works below it.
     open_to_all(folder.path());
@@ -128,6 +140,11 @@ fn written(plays: &[Play]) -> tempfile::TempDir {
     for play in plays {
         let task = folder.path().join("tasks").join(&play.name);
         play.task.write(&task);
+        if place == Place::Docker {
+            let image = std::env::var(IMAGE).unwrap();
+            let dockerfile = format!("FROM {image}\nCOPY files/ /app/\nWORKDIR /app\n");
+            std::fs::write(task.join("environment/Dockerfile"), dockerfile).unwrap();
+        }
         rows.push(IndexRow {
             instance_id: play.name.clone(),
             task_path: task.to_str().unwrap().to_owned(),
@@ -148,14 +165,31 @@ fn written(plays: &[Play]) -> tempfile::TempDir {
     std::fs::write(folder.path().join("turns.jsonl"), turns).unwrap();
     let policy = folder.path().join("policy");
     wide_policy(&policy);
+    let backend = if place == Place::Docker { "docker" } else { "local" };
     let config = format!(
         "[policy]\nmodel = \"{}\"\n[data]\ntrain = \"index.parquet\"\nmax_prompt_tokens = 65536\nmax_response_tokens = 32768\n\
          [engine]\nkind = \"replay\"\nrecording = \"turns.jsonl\"\n[rollout]\ngroup_size = 1\nmax_retries = 0\nmax_tokens = 16384\n\
-         [scaffold]\nmax_turns = 8\nmax_consecutive_no_tool = 1\n[sandbox]\nconcurrency = 6\n",
+         [scaffold]\nmax_turns = 8\nmax_consecutive_no_tool = 1\n[sandbox]\nconcurrency = 6\nbackend = \"{backend}\"\n",
         policy.display()
     );
     std::fs::write(folder.path().join("run.toml"), config).unwrap();
     folder
+}
+
+/// What was built for these tasks.
+fn forget_images(plays: &[Play]) {
+    let names = plays.iter().map(|play| format!("lego/{}", play.name));
+    let mut command = std::process::Command::new("docker");
+    command.args(["images", "--format", "{{.Repository}}:{{.Tag}}"]);
+    for name in names {
+        command.args(["--filter", &format!("reference={name}")]);
+    }
+    let built = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let removed = std::process::Command::new("docker")
+        .args(["rmi", "-f"])
+        .args(built.lines())
+        .output();
+    assert!(removed.is_ok());
 }
 
 /// The quickstart's policy with a longer window: nothing of it is computed here.

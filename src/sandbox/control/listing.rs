@@ -12,13 +12,25 @@ pub(in crate::sandbox) const MOST: usize = 500_000;
 /// Bytes of one file's line, about.
 const LINE: u64 = 4200;
 
-/// A file or link. Nothing inside can set the time of its last change back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Bytes of content that are read for one listing; of what lies beyond, only its times are compared.
+pub(in crate::sandbox) const CONTENT: u64 = 512 << 20;
+
+/// A file or link.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::sandbox) struct Entry {
     pub(in crate::sandbox) mode: u32,
     pub(in crate::sandbox) size: i64,
-    /// Seconds and nanoseconds of `ctime`.
+    /// Seconds and nanoseconds of `ctime`, which nothing inside can set back.
     pub(in crate::sandbox) changed: (i64, i64),
+    /// Of its content, where that was read: a file that was moved away and back is the same one.
+    pub(in crate::sandbox) digest: Option<String>,
+}
+
+impl Entry {
+    fn is_same(&self, other: &Self) -> bool {
+        let content = self.digest.is_some() && self.digest == other.digest;
+        (self.mode, self.size) == (other.mode, other.size) && (content || self.changed == other.changed)
+    }
 }
 
 /// Paths relative to the folder.
@@ -46,7 +58,9 @@ pub(in crate::sandbox) fn read(stream: UnixStream) -> io::Result<Listing> {
 /// Paths that were added, changed or removed, sorted.
 pub(in crate::sandbox) fn changes(before: &Listing, now: &Listing) -> Vec<String> {
     let gone = before.keys().filter(|path| !now.contains_key(*path));
-    let new = now.iter().filter(|(path, entry)| before.get(*path) != Some(entry));
+    let new = now
+        .iter()
+        .filter(|(path, entry)| !before.get(*path).is_some_and(|then| then.is_same(entry)));
     let mut paths: Vec<String> = gone.chain(new.map(|(path, _)| path)).cloned().collect();
     paths.sort();
     paths
@@ -62,6 +76,7 @@ mod tests {
             mode: 0o100_644,
             size,
             changed: (at, 0),
+            digest: (size > 5).then(|| "content".to_owned()),
         };
         let listing = |entries: &[(&str, i64, i64)]| -> Listing {
             let entries = entries.iter();
@@ -69,8 +84,20 @@ mod tests {
                 .map(|(path, size, at)| ((*path).to_owned(), entry(*size, *at)))
                 .collect()
         };
-        let before = listing(&[("a", 1, 5), ("gone", 1, 5), ("same", 2, 5), ("touched", 3, 5)]);
-        let now = listing(&[("a", 2, 9), ("new/b", 1, 9), ("same", 2, 5), ("touched", 3, 6)]);
+        let before = listing(&[
+            ("a", 1, 5),
+            ("gone", 1, 5),
+            ("same", 2, 5),
+            ("touched", 3, 5),
+            ("moved", 6, 5),
+        ]);
+        let now = listing(&[
+            ("a", 2, 9),
+            ("new/b", 1, 9),
+            ("same", 2, 5),
+            ("touched", 3, 6),
+            ("moved", 6, 9),
+        ]);
         assert_eq!(changes(&before, &now), ["a", "gone", "new/b", "touched"]);
         assert!(changes(&now, &now).is_empty());
     }
