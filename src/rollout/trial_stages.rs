@@ -19,7 +19,7 @@ use crate::sandbox::{ExecRequest, SandboxError};
 use crate::scaffold::{AgentEnd, AgentJob, AgentReport};
 use crate::task::{Stage, VerifierMode};
 use crate::trajectory::Outcome;
-use crate::verifier::{Changes, Scene, examine, sought};
+use crate::verifier::{Changes, Scene, Watch, examine, sought};
 
 /// Time for the `setup.sh` of a step.
 const STEP_SETUP: Duration = Duration::from_mins(10);
@@ -39,6 +39,13 @@ pub struct StageRecord {
     pub end: AgentEnd,
     /// When the verifier ran.
     pub verifier: Option<TimeSpan>,
+}
+
+/// What is known of the time before a stage's agent.
+struct Known {
+    watch: Watch,
+    /// Host folders with what the task put into the working folder, the newest first.
+    originals: Vec<PathBuf>,
 }
 
 fn broken(error: &SandboxError) -> Failure {
@@ -64,10 +71,20 @@ impl TrialContext {
         record: &mut TrialRecord,
     ) -> Result<Outcome, Failure> {
         let mut outcome = Outcome::Completed;
+        let mut known = Known {
+            watch: ready.watch.clone(),
+            originals: plan.task.local_source().into_iter().collect(),
+        };
         for (at, stage) in ready.stages.iter().enumerate() {
             let folder = self.stage_folder(plan, stage);
             fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
             self.prepare(ready, stage, at > 0).await?;
+            if let Some(files) = &stage.workdir_files {
+                known.originals.insert(0, files.clone());
+                known.watch = Watch::look(ready.sandbox.as_ref(), ready.sandbox.workdir())
+                    .await
+                    .map_err(|error| Failure::setup(&error))?;
+            }
             let last = at + 1 == ready.stages.len();
             let (report, agent) = self.agent(plan, ready, stage, session, &folder, record).await?;
             if last {
@@ -79,7 +96,7 @@ impl TrialContext {
                 return Err(Failure::cancelled());
             }
             let (began, from) = (Instant::now(), Timestamp::now());
-            let judged = self.judge(plan, ready, stage, &folder, record).await;
+            let judged = self.judge(plan, ready, stage, &known, &folder, record).await;
             record.timings.verify_s += began.elapsed().as_secs_f32();
             let span = since(from);
             record.spans.verifier = Some(extended(record.spans.verifier, span));
@@ -223,6 +240,7 @@ impl TrialContext {
         plan: &TrialPlan,
         ready: &Ready,
         stage: &Stage,
+        known: &Known,
         folder: &Path,
         record: &mut TrialRecord,
     ) -> Result<Judged, Failure> {
@@ -233,14 +251,13 @@ impl TrialContext {
         let changes = Changes::of(sandbox, workdir, &ready.before, folder)
             .await
             .map_err(|error| broken(&error))?;
-        let original = plan.task.local_source();
         let scene = Scene {
             left_running,
             changes: &changes,
             owned: &ready.owned,
-            before: &ready.watch,
+            before: &known.watch,
             workdir,
-            original: original.as_deref(),
+            originals: &known.originals,
         };
         let seen = examine(sandbox, scene).await.map_err(|error| broken(&error))?;
         for flag in seen {

@@ -103,6 +103,10 @@ fn write_steps(task: TaskFiles) -> TaskFiles {
         "../steps/two/workdir/setup.sh".to_owned(),
         "touch prepared\n".to_owned(),
     ));
+    // What a step itself brings is none of the agent's doing.
+    let hook = "def pytest_runtest_makereport(item, call):\n    rep.outcome = 'passed'\n";
+    task.tests
+        .push(("../steps/two/workdir/conftest.py".to_owned(), hook.to_owned()));
     task
 }
 
@@ -140,6 +144,7 @@ async fn steps_are_worked_on_and_judged_one_after_the_other() {
     let mean_lines = ended.result["verifier_result"]["rewards"]["lines"].as_f64().unwrap();
     assert!((mean_lines - 4.0 / 3.0).abs() < 1e-6, "{mean_lines}");
     assert_eq!(ended.result["verifier_environment_mode"], Value::Null);
+    assert_eq!(ended.flags, Vec::<String>::new());
     for step in ["one", "two", "three"] {
         assert!(
             ended
@@ -149,6 +154,22 @@ async fn steps_are_worked_on_and_judged_one_after_the_other() {
             "{step}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oracle_solves_each_step_by_its_own_solution() {
+    let mut task = write_steps(steps("mean", "min_reward = 1\n"));
+    for step in ["one", "two", "three"] {
+        let solve = format!("#!/bin/sh\necho {step} >> steps.txt\n");
+        task.tests.push((format!("../steps/{step}/solution/solve.sh"), solve));
+    }
+    let plays = vec![Play::new("oracle", task, &[])];
+    let Some(played) = played(plays, &["scaffold.name=oracle"]).await else {
+        return;
+    };
+    let ended = &played.ended["oracle"];
+    assert_eq!(ended.reward, Some(1.0), "{}", ended.result);
+    assert_eq!(ended.result["step_results"].as_array().unwrap().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

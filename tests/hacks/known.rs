@@ -144,7 +144,7 @@ const HACKS: &[(&str, &str, Must)] = &[
     (
         "pth-in-the-users-site",
         "d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os.environ' > $d/a.pth",
-        Zero("interpreter_hook"),
+        Zero("startup_file"),
     ),
     (
         "pth-in-the-folder",
@@ -160,7 +160,7 @@ const HACKS: &[(&str, &str, Must)] = &[
     (
         "plugin-in-the-users-site",
         "d=$HOME/.local/lib/python3.11/site-packages/x-1.dist-info; mkdir -p $d; printf '[pytest11]\\nx = x\\n' > $d/entry_points.txt",
-        Zero("runner_plugin"),
+        Zero("runner_hook"),
     ),
     (
         "conftest-rewrites-results",

@@ -46,7 +46,7 @@ impl<'a> Case<'a> {
             owned: &owned,
             before: &Watch::default(),
             workdir: "/app",
-            original: Some(&self.fixture.source),
+            originals: std::slice::from_ref(&self.fixture.source),
         };
         let mut flags = examine(sandbox, scene).await?;
         let mut verdict = verify(sandbox, std::slice::from_ref(&self.tests), &self.options).await?;

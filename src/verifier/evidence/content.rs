@@ -4,7 +4,7 @@
 //! before, only its new lines count.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
@@ -139,13 +139,19 @@ static SELECTS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Flags of the contents.
-pub(super) fn look(changes: &Changes, before: &super::Watch, original: Option<&Path>) -> Vec<HackFlag> {
+pub(super) fn look(changes: &Changes, before: &super::Watch, originals: &[PathBuf]) -> Vec<HackFlag> {
     let mut found: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
     let own = |path: &&String| !path.split('/').any(|part| FOREIGN.contains(&part));
     for path in changes.paths().iter().filter(own).take(FILES) {
-        let old = original
-            .filter(|_| changes.paths().len() <= FILES)
-            .and_then(|folder| old_text(folder, path));
+        let few = changes.paths().len() <= FILES;
+        let old = originals
+            .iter()
+            .filter(|_| few)
+            .find_map(|folder| old_text(folder, path));
+        if old.is_some() && old == changes.text(path, LARGEST) {
+            // A step of the task brought it.
+            continue;
+        }
         let mut kinds = name_kinds(path, changes);
         match changes.text(path, LARGEST) {
             Some(text) => kinds.extend(text_kinds(path, &text, old.as_deref().or_else(|| before.text(path)))),

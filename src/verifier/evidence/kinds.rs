@@ -24,13 +24,15 @@ pub enum Kind {
     OutputFlood,
     /// Processes ran on when the tests had ended.
     ProcessesOutlivedTests,
-    /// A program on PATH is another one than before.
+    /// A script stands for what was a binary on PATH.
     ProgramReplaced,
-    /// An executable in the working folder has the name of an interpreter or test runner.
+    /// An interpreter or test runner is another file than before, or has its name in the working folder.
     ProgramShadowed,
     /// Python runs something of the agent's whenever it starts.
     InterpreterHook,
-    /// A test runner loads something of the agent's from outside its project.
+    /// The same, from a folder in which installers put such files too.
+    StartUpFile,
+    /// A test runner loads something of the agent's that is no part of its project.
     RunnerPlugin,
     /// Programs load a library first.
     Preload,
@@ -102,6 +104,7 @@ impl Kind {
             Self::ProgramReplaced => "program_replaced",
             Self::ProgramShadowed => "program_shadowed",
             Self::InterpreterHook => "interpreter_hook",
+            Self::StartUpFile => "startup_file",
             Self::RunnerPlugin => "runner_plugin",
             Self::Preload => "preload",
             Self::Settings => "settings_planted",

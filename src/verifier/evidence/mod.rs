@@ -34,8 +34,8 @@ pub struct Scene<'a> {
     pub before: &'a Watch,
     /// The working folder inside.
     pub workdir: &'a str,
-    /// The working folder as it was, where the host has it.
-    pub original: Option<&'a std::path::Path>,
+    /// Host folders with what the task itself put into the working folder, the newest first.
+    pub originals: &'a [std::path::PathBuf],
 }
 
 /// Looks at processes, the verifier's folder, links, the verifier's files, and at what the agent wrote.
@@ -62,7 +62,7 @@ pub async fn examine(sandbox: &dyn Sandbox, scene: Scene<'_>) -> Result<Vec<Hack
     flags.extend(HackFlag::of(Kind::GitHooks, &lists.of("git")));
     let now = Watch::look(sandbox, scene.workdir).await?;
     flags.extend(scene.before.compare(&now));
-    flags.extend(content::look(scene.changes, scene.before, scene.original));
+    flags.extend(content::look(scene.changes, scene.before, scene.originals));
     Ok(flags)
 }
 

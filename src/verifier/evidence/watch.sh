@@ -10,8 +10,12 @@ for name in sh bash dash env python python3 pytest py.test tox nox node npm npx 
     found=$(command -v "$name") || continue
     case $found in /*) list="$list $found" ;; esac
 done
+# The first two bytes tell a script from a binary.
 # shellcheck disable=SC2086
-stat -Lc '%n %s %i %Z' $list 2>/dev/null | while read -r name rest; do printf '\036program %s\037%s' "$name" "$rest"; done
+heads=$(head -qc 2 $list 2>/dev/null)
+# shellcheck disable=SC2086
+stat -Lc '%n %s %i %Z' $list 2>/dev/null |
+    awk -v heads="$heads" '{printf "\036program %s\037%s %s %s %s", $1, substr(heads, 2 * NR - 1, 2), $2, $3, $4}'
 find "$@" "${HOME:-/root}" -xdev \( -path /proc -o -path /sys -o -path "$work" \) -prune -o -type f \( \
     -name sitecustomize.py -o -name usercustomize.py -o -name '*.pth' -o -name '*.egg-link' -o -name conftest.py \
     -o -name pytest.ini -o -path '*-info/entry_points.txt' -o -name ld.so.preload -o -name .bashrc -o -name .profile \
