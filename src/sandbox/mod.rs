@@ -98,6 +98,15 @@ pub trait Sandbox: Send + Sync {
     /// Files and links below the workdir that were added, changed or removed since the start, sorted.
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError>;
 
+    /// Absolute paths of files outside the working folder that are other ones than at the start, as the backend knows it
+    /// without the help of anything inside; nothing where the backend keeps them from being changed, or cannot know.
+    ///
+    /// # Errors
+    /// When the backend does not answer.
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        Ok(Vec::new())
+    }
+
     /// What this sandbox isolates, as it was found to be when it started.
     fn isolation(&self) -> Isolation;
 

@@ -80,6 +80,16 @@ impl Sandbox for DockerSandbox {
         Ok(listing::changes(&self.before, &now))
     }
 
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        let failed = |reason: String| SandboxError::Engine {
+            what: "the files that a container changed could not be listed",
+            reason,
+        };
+        let changed = self.container.lock().await.0.changed().await.map_err(failed)?;
+        let own = format!("{}/", self.workdir().trim_end_matches('/'));
+        Ok(changed.into_iter().filter(|path| !path.starts_with(&own)).collect())
+    }
+
     fn isolation(&self) -> Isolation {
         Isolation::Container
     }
