@@ -211,6 +211,7 @@ impl Sandbox for Folder {
         Ok(())
     }
 
+    #[expect(clippy::unnecessary_literal_bound, reason = "other sandboxes keep theirs")]
     fn workdir(&self) -> &str {
         "/app"
     }
