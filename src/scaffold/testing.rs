@@ -228,6 +228,14 @@ impl Sandbox for Folder {
         Isolation::Weak("a plain folder")
     }
 
+    async fn download_entries(&self, _: &str, _: &[String], _: &Path, _: u64) -> Result<(), SandboxError> {
+        Ok(())
+    }
+
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        Ok(Vec::new())
+    }
+
     async fn set_network(&self, _policy: &NetworkPolicy) -> Result<(), SandboxError> {
         Ok(())
     }
