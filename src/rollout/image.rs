@@ -4,9 +4,19 @@ use crate::config::{BackendName, SandboxSection};
 use crate::sandbox::Image;
 use crate::task::{Stage, Task};
 
+const COMPOSE: [&str; 4] = [
+    "docker-compose.yaml",
+    "docker-compose.yml",
+    "compose.yaml",
+    "compose.yml",
+];
+
 /// Why the backend cannot run this task, if it cannot: said before anything starts, and by the trial itself.
 pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<String> {
     let folder = task.dir.display();
+    if task.config.environment.gpus.is_some_and(|gpus| gpus > 0) {
+        return Some(format!("{folder} asks for a GPU: no backend gives one to a task yet"));
+    }
     match section.backend {
         BackendName::Local if task.local_source().is_none() => Some(format!(
             "{folder} has no environment/files: the `local` backend starts from that folder; other images need `docker`"
@@ -18,6 +28,15 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
             let other = users.flatten().find(|user| !matches!(user.as_str(), "root" | "0"))?;
             Some(format!(
                 "{folder} asks for the user `{other}`: the `local` backend has one user; several need `docker`"
+            ))
+        }
+        BackendName::Docker
+            if COMPOSE
+                .iter()
+                .any(|file| task.dir.join("environment").join(file).is_file()) =>
+        {
+            Some(format!(
+                "{folder} is an environment of several containers: compose files are not supported yet"
             ))
         }
         BackendName::Docker if image_of(task, section).is_none() => Some(format!(
@@ -102,6 +121,11 @@ mod tests {
         let bare = task("", false).1;
         let said = unfit(&bare, &[], &section).unwrap();
         assert!(said.contains("has no image: set `environment.docker_image`"), "{said}");
+        let (_root, gpu) = task("[environment]\ngpus = 1\n", true);
+        assert!(unfit(&gpu, &[], &section).unwrap().contains("asks for a GPU"));
+        let (root, several) = task("", true);
+        fs_err::write(root.path().join("Fix__Me-1/environment/compose.yaml"), "").unwrap();
+        assert!(unfit(&several, &[], &section).unwrap().contains("several containers"));
         section.backend = BackendName::Local;
         let said = unfit(&plain, &stages(&plain), &section).unwrap();
         assert!(said.contains("has no environment/files"), "{said}");

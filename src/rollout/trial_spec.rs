@@ -151,7 +151,7 @@ impl TrialContext {
                     .map(|size| size.0)
                     .or(environment.memory_mb().map(|mb| mb << 20)),
                 pids: section.pids,
-                disk: None,
+                disk: environment.storage_mb().map(|mb| mb << 20),
             },
             network: Network::Proxy(self.proxy_address),
             name: format!("{}-{}-{label}", plan.step, plan.name()),

@@ -342,3 +342,27 @@ async fn programs_of_the_system_cannot_be_replaced_unseen() {
         ended.result
     );
 }
+
+/// Of what cannot be looked at any more, nothing is right; and nothing is dropped.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_removes_the_working_folder_is_graded() {
+    if !is_possible(Place::Docker).await {
+        return;
+    }
+    let ways = [
+        ("gone", "cd / && rm -rf /app"),
+        ("file", "cd / && rm -rf /app && echo x > /app"),
+        ("link", "cd / && rm -rf /app && ln -s / /app"),
+        ("loop", "cd / && rm -rf /app && ln -s /app /app"),
+        ("all", "rm -rf /app /usr /bin /lib /lib64 2>/dev/null"),
+    ];
+    for task in [TaskFiles::calculator(), TaskFiles::calculator().separate()] {
+        let plays = ways
+            .iter()
+            .map(|(name, command)| Play::new(*name, task.clone(), &[*command]));
+        let played = play(Place::Docker, plays.collect(), &[]).await;
+        for (name, ended) in &played.ended {
+            assert_eq!(ended.reward, Some(0.0), "{name}: {}", ended.result);
+        }
+    }
+}

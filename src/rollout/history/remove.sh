@@ -99,8 +99,12 @@ while IFS= read -r found; do
         doom "$one"
         doom_alternates "$one/objects"
     done
-    # Other checkouts of the same history, at another commit.
-    git -C "$folder" worktree list --porcelain 2>/dev/null | sed -n 's/^worktree //p' >>"$temporary/checkouts"
+    # Other checkouts of the same history, at another commit. The repository's own folder is none: its files stay.
+    at=$(git -C "$folder" rev-parse -q --verify HEAD 2>/dev/null) || at=none
+    here=$(real "$folder")
+    git -C "$folder" worktree list --porcelain 2>/dev/null | sed -n 's/^worktree //p' | while IFS= read -r other; do
+        [ "$(real "$other")" = "$here" ] || printf '%s %s\n' "$at" "$other"
+    done >>"$temporary/checkouts"
 done <"$temporary/repositories"
 # One that was moved with its repository points to where that was.
 while IFS= read -r found; do
@@ -108,7 +112,7 @@ while IFS= read -r found; do
     name=$(sed -n 's|^gitdir: .*/worktrees/\([^/]*\)/*$|\1|p' "$found")
     [ -n "$name" ] || continue
     while IFS= read -r store; do
-        [ -d "$store/worktrees/$name" ] && dirname "$found" >>"$temporary/checkouts"
+        [ -d "$store/worktrees/$name" ] && printf '%s %s\n' "${head:-none}" "$(dirname "$found")" >>"$temporary/checkouts"
     done <"$doomed"
 done <"$temporary/repositories"
 
@@ -138,7 +142,7 @@ while read -r kind found; do
         related_repository "$found" || continue
         doom "$found"
         reference=${reference:-$found}
-        case $(basename "$found") in .git) dirname "$found" >>"$temporary/checkouts" ;; esac
+        case $(basename "$found") in .git) printf '%s %s\n' "${head:-none}" "$(dirname "$found")" >>"$temporary/checkouts" ;; esac
         ;;
     o) [ -f "$found/../HEAD" ] || { related_objects "$found" && doom "$found"; } ;;
     p)
@@ -172,13 +176,13 @@ if [ -n "$keep" ] && [ -n "$head" ]; then
 fi
 
 # --- Checkouts of another commit go as a whole, unless the folder itself has them as a submodule.
-[ -f "$temporary/checkouts" ] && sort -u "$temporary/checkouts" | while IFS= read -r folder; do
+[ -f "$temporary/checkouts" ] && sort -u "$temporary/checkouts" | while IFS=' ' read -r at folder; do
     folder=$(real "$folder") || continue
     case $top/ in "$folder"/*) continue ;; esac
     case $folder in
     "$top"/*) git -C "$top" ls-files -s -- "${folder#"$top"/}" 2>/dev/null | grep -q '^160000' && continue ;;
     esac
-    [ "$(git -C "$folder" rev-parse -q --verify HEAD 2>/dev/null)" = "$head" ] || doom "$folder"
+    [ "$(git -C "$folder" rev-parse -q --verify HEAD 2>/dev/null)" = "$at" ] || doom "$folder"
 done
 
 # --- A repository of one commit in each place, the innermost first: what was tracked, as it is in the folder now.

@@ -196,3 +196,30 @@ fn a_folder_without_a_repository_stays_as_it_is() {
     assert!(ran.status.success() && ran.stdout.is_empty());
     assert!(!place.path("work/.git").exists());
 }
+
+#[test]
+fn a_repository_below_the_working_folder_keeps_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = "mkdir -p app/sub home tmp && cd app/sub && git init -q . && echo one > f && git add f \
+        && git -c user.name=a -c user.email=a@b commit -qm one && echo SECRETFIX > f && git add f \
+        && git -c user.name=a -c user.email=a@b commit -qm fix && git reset -q --hard HEAD~1 && echo new > untracked";
+    let run = |script: &str, arguments: &[&Path]| {
+        let ran = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("HOME", folder.path().join("home"))
+            .env("TMPDIR", folder.path().join("tmp"))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    run(make, &[]);
+    let app = folder.path().join("app");
+    run(REMOVE, &[&app, Path::new("")]);
+    let left = run(
+        "cd app/sub && ls && cat f && git log --all --format=%s && git fsck --lost-found && git reflog",
+        &[],
+    );
+    assert_eq!(left, "f\nuntracked\none\nstart\n");
+}

@@ -112,6 +112,12 @@ pub(in crate::sandbox) fn send_entries(
     out.flush()
 }
 
+/// Sends an empty folder.
+pub(in crate::sandbox) fn send_nothing(out: &mut impl Write) -> io::Result<()> {
+    header(out, DIRECTORY, 0o755, 0, b"")?;
+    finished(out)
+}
+
 fn send_entry(top: BorrowedFd<'_>, path: &Path, made: &mut BTreeSet<PathBuf>, out: &mut impl Write) -> io::Result<()> {
     let Ok((at, name)) = walk(top, path) else { return Ok(()) };
     let Ok(stat) = fstatat(&at, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {

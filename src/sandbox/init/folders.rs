@@ -54,14 +54,13 @@ impl Place {
 
     /// Sends entries of the folder here to `stream`.
     pub(super) fn send_entries(&self, entries: &[String], stream: OwnedFd) -> io::Result<()> {
-        let top = self
-            .base()
-            .and_then(|base| beneath(&base, &self.path, OFlag::O_RDONLY | OFlag::O_DIRECTORY));
-        stream::send_entries(
-            top.map_err(Into::into),
-            entries,
-            &mut BufWriter::with_capacity(1 << 16, File::from(stream)),
-        )
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+        let mut out = BufWriter::with_capacity(1 << 16, File::from(stream));
+        match self.base().and_then(|base| beneath(&base, &self.path, flags)) {
+            // The folder is gone, and all entries with it.
+            Err(nix::Error::ENOENT | nix::Error::ENOTDIR | nix::Error::ELOOP) => stream::send_nothing(&mut out),
+            top => stream::send_entries(top.map_err(Into::into), entries, &mut out),
+        }
     }
 
     /// Receives a tree from `stream`, and says on it how that went.

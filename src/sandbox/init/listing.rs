@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use sha2::{Digest, Sha256};
 
 use crate::sandbox::control::listing::{CONTENT, Entry, MOST};
@@ -17,13 +17,20 @@ use crate::sandbox::control::stream::{kind, names, open_dir};
 /// Writes the entries below `path` as JSON: a map from path to [`Entry`], or a text that says what failed.
 pub(super) fn write(path: &Path, stream: OwnedFd) -> io::Result<()> {
     let mut found = BTreeMap::new();
-    let walked = open(
-        path,
-        OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(io::Error::from)
-    .and_then(|top| walk(top.as_fd(), "", &mut { CONTENT }, &mut found));
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let walked = match open(path, flags, Mode::empty()) {
+        // The agent removed the folder, or put something else in its place: nothing is left of what was there.
+        Err(nix::Error::ENOENT | nix::Error::ENOTDIR | nix::Error::ELOOP) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(top) => fstat(&top).map_err(io::Error::from).and_then(|stat| {
+            let mut walk = Walk {
+                device: stat.st_dev,
+                readable: CONTENT,
+                found: &mut found,
+            };
+            walk.below(top.as_fd(), "")
+        }),
+    };
     let mut out = BufWriter::new(File::from(stream));
     match walked {
         Ok(()) => serde_json::to_writer(&mut out, &found)?,
@@ -32,30 +39,43 @@ pub(super) fn write(path: &Path, stream: OwnedFd) -> io::Result<()> {
     out.flush()
 }
 
-fn walk(dir: BorrowedFd<'_>, above: &str, readable: &mut u64, found: &mut BTreeMap<String, Entry>) -> io::Result<()> {
-    for name in names(dir)? {
-        let path = format!("{above}{}", name.to_string_lossy());
-        let stat = match fstatat(dir, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-            // It went while we looked.
-            Err(nix::Error::ENOENT) => continue,
-            stat => stat?,
-        };
-        if found.len() >= MOST {
-            return Err(io::Error::other(format!("more than {MOST} files")));
-        }
-        if kind(&stat) == SFlag::S_IFDIR {
-            walk(open_dir(dir, &name)?.as_fd(), &format!("{path}/"), readable, found)?;
-        } else {
-            let entry = Entry {
-                mode: stat.st_mode,
-                size: stat.st_size,
-                changed: (stat.st_ctime, stat.st_ctime_nsec),
-                digest: digest(dir, &name, &stat, readable),
+struct Walk<'a> {
+    /// Other file systems are no part of the folder.
+    device: libc::dev_t,
+    /// Bytes of content that may still be read.
+    readable: u64,
+    found: &'a mut BTreeMap<String, Entry>,
+}
+
+impl Walk<'_> {
+    fn below(&mut self, dir: BorrowedFd<'_>, above: &str) -> io::Result<()> {
+        for name in names(dir)? {
+            let path = format!("{above}{}", name.to_string_lossy());
+            let stat = match fstatat(dir, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                // It went while we looked.
+                Err(nix::Error::ENOENT) => continue,
+                stat => stat?,
             };
-            found.insert(path, entry);
+            if stat.st_dev != self.device {
+                continue;
+            }
+            if self.found.len() >= MOST {
+                return Err(io::Error::other(format!("more than {MOST} files")));
+            }
+            if kind(&stat) == SFlag::S_IFDIR {
+                self.below(open_dir(dir, &name)?.as_fd(), &format!("{path}/"))?;
+            } else {
+                let entry = Entry {
+                    mode: stat.st_mode,
+                    size: stat.st_size,
+                    changed: (stat.st_ctime, stat.st_ctime_nsec),
+                    digest: digest(dir, &name, &stat, &mut self.readable),
+                };
+                self.found.insert(path, entry);
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Of a file's content or a link's target; `None` where it is not read.

@@ -62,9 +62,15 @@ pub async fn examine(sandbox: &dyn Sandbox, scene: Scene<'_>) -> Result<Vec<Hack
     flags.extend(HackFlag::of(Kind::GitHooks, &lists.of("git")));
     flags.extend(HackFlag::of(Kind::NetworkAttempt, &sandbox.refused_connections()));
     // The looks above are by programs inside; these may be the agent's by now.
-    let mut programs = sandbox.system_changes().await?;
-    programs.retain(|path| watch::runs_tests(path));
-    flags.extend(HackFlag::of(Kind::ProgramShadowed, &programs));
+    let system = sandbox.system_changes().await?;
+    for (kind, is_one) in [
+        (Kind::Preload, watch::is_preload as fn(&str) -> bool),
+        (Kind::ProgramShadowed, watch::runs_tests),
+        (Kind::StartUpFile, watch::starts_python),
+    ] {
+        let found: Vec<String> = system.iter().filter(|path| is_one(path)).cloned().collect();
+        flags.extend(HackFlag::of(kind, &found));
+    }
     let now = Watch::look(sandbox, scene.workdir).await?;
     flags.extend(scene.before.compare(&now));
     flags.extend(content::look(scene.changes, scene.before, scene.originals));

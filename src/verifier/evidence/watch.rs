@@ -32,8 +32,7 @@ const TRUSTED: [&str; 34] = [
     "php", "perl", "git", "cat", "grep", "diff", "find", "xargs", "sed", "awk", "mawk", "head", "stat", "sort", "test",
     "true", "false", "echo", "mktemp", "readlink",
 ];
-const LOADED: [&str; 5] = [
-    "/etc/ld.so.preload",
+const LOADED: [&str; 4] = [
     "/libc.so.6",
     "/ld-linux-x86-64.so.2",
     "/ld-linux-aarch64.so.1",
@@ -49,6 +48,18 @@ pub(super) fn runs_tests(path: &str) -> bool {
         "/bin" | "/sbin" | "/usr/bin" | "/usr/sbin" | "/usr/local/bin" | "/usr/local/sbin"
     );
     program && (TRUSTED.contains(&name) || TRUSTED.contains(&plain)) || LOADED.iter().any(|file| path.ends_with(file))
+}
+
+/// Whether every program loads what it names.
+pub(super) fn is_preload(path: &str) -> bool {
+    path == "/etc/ld.so.preload"
+}
+
+/// Whether Python runs it at each start, and no installer is known to write it.
+pub(super) fn starts_python(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let hook = matches!(name, "sitecustomize.py" | "usercustomize.py");
+    hook || name.ends_with(".pth") && !INSTALLERS.contains(&name)
 }
 
 /// What was found, by name.
@@ -221,7 +232,6 @@ mod tests {
             "/usr/bin/python3.13",
             "/usr/bin/stat",
             "/usr/local/bin/pytest",
-            "/etc/ld.so.preload",
             "/usr/lib/x86_64-linux-gnu/libc.so.6",
         ] {
             assert!(super::runs_tests(path), "{path}");
