@@ -59,7 +59,7 @@ pub(super) fn is_preload(path: &str) -> bool {
 pub(super) fn starts_python(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let hook = matches!(name, "sitecustomize.py" | "usercustomize.py");
-    hook || name.ends_with(".pth") && !INSTALLERS.contains(&name)
+    hook || name.rsplit_once('.').is_some_and(|(_, kind)| kind == "pth") && !INSTALLERS.contains(&name)
 }
 
 /// What was found, by name.
