@@ -97,8 +97,7 @@ pub(super) fn environments() -> Vec<Case> {
             )
             .file("environment/start.txt", "begun\n")
             .solve("cat start.txt >end.txt; echo $COLOUR >>end.txt; pwd >>end.txt")
-            .check("[ \"$(tr '\\n' ' ' </app/end.txt)\" = 'begun red /app ' ] && [ \"$PWD\" = /app ]")
-            .always(),
+            .check("[ \"$(tr '\\n' ' ' </app/end.txt)\" = 'begun red /app ' ] && [ \"$PWD\" = /app ]"),
         named("workdir", "").more("workdir = \"/srv\"").solve("pwd >done").check("[ \"$(cat done)\" = /srv ]"),
         named("made-workdir", "")
             .more("workdir = \"/made/for/it\"")

@@ -72,8 +72,7 @@ pub(super) fn places() -> Vec<Case> {
         .always(),
         named("apart", &format!("artifacts = [\"/opt/done\", \"/opt/out\"]\n{apart}"))
             .solve(KEEP)
-            .check("[ \"$(cat /opt/done)\" = yes ] && [ -e /opt/out/cache/deep/c ] && [ \"$(cat /logs/artifacts/p.txt)\" = pub ]")
-            .always(),
+            .check("[ \"$(cat /opt/done)\" = yes ] && [ -e /opt/out/cache/deep/c ] && [ \"$(cat /logs/artifacts/p.txt)\" = pub ]"),
         case("apart-changes", apart)
             .file("environment/Dockerfile", "FROM IMAGE\nWORKDIR /app\n")
             .solve("echo yes >done")
