@@ -70,8 +70,8 @@ impl Default for SandboxSection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DockerSection {
-    /// Its address (`unix:///path`, `tcp://host:port`); absent: DOCKER_HOST, else Docker's socket, else Podman's.
-    /// TLS as Docker's own client has it: DOCKER_TLS_VERIFY and DOCKER_CERT_PATH.
+    /// Its address (`unix:///path`, `tcp://host:port`); absent: `DOCKER_HOST`, else Docker's socket, else Podman's.
+    /// TLS as Docker's own client has it: `DOCKER_TLS_VERIFY` and `DOCKER_CERT_PATH`.
     pub host: Option<String>,
     /// Containers that start at the same time.
     #[schemars(range(min = 1, max = 1024))]

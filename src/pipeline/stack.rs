@@ -105,12 +105,12 @@ impl Stack {
                 force_weak: options.force_weak,
                 ..LocalOptions::new(&options.init_exe, &options.scratch)
             })),
-            BackendName::Docker => Backend::Docker(DockerBackend::new(DockerOptions {
+            BackendName::Docker => Backend::Docker(Box::new(DockerBackend::new(DockerOptions {
                 read_only: config.scaffold.runtime_mount.clone(),
                 host: config.sandbox.docker.host.clone(),
                 starts: config.sandbox.docker.starts as usize,
                 ..DockerOptions::new(&options.init_exe, &options.scratch)
-            })),
+            }))),
         };
         backend.reap().await?;
         if let Isolation::Weak(missing) = backend.isolation().await? {

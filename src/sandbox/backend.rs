@@ -13,7 +13,7 @@ pub enum Backend {
     /// Namespaces on this machine.
     Local(LocalBackend),
     /// Containers of an engine on this machine.
-    Docker(DockerBackend),
+    Docker(Box<DockerBackend>),
     /// A backend of the documentation that is not built yet, by its name.
     NotBuilt(&'static str),
 }

@@ -7,7 +7,6 @@ mod backend;
 mod control;
 pub mod docker;
 mod egress;
-mod entries;
 mod error;
 mod init;
 pub mod local;
@@ -71,15 +70,8 @@ pub trait Sandbox: Send + Sync {
     /// Copies these entries (files and links, paths relative to the folder `root`) to below the host folder `to`, which
     /// is made. Links stay links: none is followed, and those that lead out of `root` are left out. Entries that are not
     /// there are left out too. At most `limit` bytes of the folder are looked at.
-    async fn download_entries(
-        &self,
-        root: &str,
-        entries: &[String],
-        to: &Path,
-        limit: u64,
-    ) -> Result<(), SandboxError> {
-        entries::by_folder(self, root, entries, to, limit).await
-    }
+    async fn download_entries(&self, root: &str, entries: &[String], to: &Path, limit: u64)
+    -> Result<(), SandboxError>;
 
     /// Ends every process that runs inside, the sandbox itself excepted. Gives how many had been left
     /// running by commands that had ended.
@@ -97,6 +89,13 @@ pub trait Sandbox: Send + Sync {
 
     /// Files and links below the workdir that were added, changed or removed since the start, sorted.
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError>;
+
+    /// Absolute paths of files outside the working folder that are other ones than at the start, as the backend knows it
+    /// without the help of anything inside; nothing where the backend keeps them from being changed, or cannot know.
+    ///
+    /// # Errors
+    /// When the backend does not answer.
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError>;
 
     /// What this sandbox isolates, as it was found to be when it started.
     fn isolation(&self) -> Isolation;

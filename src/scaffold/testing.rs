@@ -211,6 +211,7 @@ impl Sandbox for Folder {
         Ok(())
     }
 
+    #[expect(clippy::unnecessary_literal_bound, reason = "other sandboxes keep theirs")]
     fn workdir(&self) -> &str {
         "/app"
     }
@@ -225,6 +226,14 @@ impl Sandbox for Folder {
 
     fn isolation(&self) -> Isolation {
         Isolation::Weak("a plain folder")
+    }
+
+    async fn download_entries(&self, _: &str, _: &[String], _: &Path, _: u64) -> Result<(), SandboxError> {
+        Ok(())
+    }
+
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        Ok(Vec::new())
     }
 
     async fn set_network(&self, _policy: &NetworkPolicy) -> Result<(), SandboxError> {

@@ -265,7 +265,7 @@ pub(crate) fn reap(printer: &Printer) -> Result<Exit, Failure> {
     let failed = |error: lego::sandbox::SandboxError| Failure::unavailable(error.to_string());
     let mut removed = runtime.block_on(local.reap()).map_err(failed)?;
     if has_engine {
-        let docker = Backend::Docker(DockerBackend::new(docker));
+        let docker = Backend::Docker(Box::new(DockerBackend::new(docker)));
         removed.extend(runtime.block_on(docker.reap()).map_err(failed)?);
     }
     for path in &removed {

@@ -75,7 +75,7 @@ impl Fixture {
         Some(Self {
             folder,
             source,
-            backend: Arc::new(Backend::Docker(DockerBackend::new(options))),
+            backend: Arc::new(Backend::Docker(Box::new(DockerBackend::new(options)))),
             root,
             kind: Kind::Docker,
         })

@@ -23,7 +23,7 @@ pub(in crate::sandbox) struct Entry {
     /// Seconds and nanoseconds of `ctime`, which nothing inside can set back.
     pub(in crate::sandbox) changed: (i64, i64),
     /// Of its content, where that was read: a file that was moved away and back is the same one.
-    pub(in crate::sandbox) digest: Option<String>,
+    pub(in crate::sandbox) digest: Option<[u8; 16]>,
 }
 
 impl Entry {
@@ -76,7 +76,7 @@ mod tests {
             mode: 0o100_644,
             size,
             changed: (at, 0),
-            digest: (size > 5).then(|| "content".to_owned()),
+            digest: (size > 5).then_some([7; 16]),
         };
         let listing = |entries: &[(&str, i64, i64)]| -> Listing {
             let entries = entries.iter();

@@ -11,9 +11,11 @@ mod output;
 mod session;
 pub(in crate::sandbox) mod stream;
 mod transfer;
+mod walls;
 pub(in crate::sandbox) mod wire;
 
 pub(in crate::sandbox) use session::{Control, Started, start};
+pub(in crate::sandbox) use walls::Walls;
 
 /// Where the proxy answers inside.
 pub(in crate::sandbox) const PROXY_PORT: u16 = 8080;

@@ -238,10 +238,39 @@ impl Control {
         to: &Path,
         limit: u64,
     ) -> Result<(), SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
         let (base, path) = self.layout.split(from);
-        self.ask(|id| Request::Send { id, base, path }, Some(theirs.as_fd()))
-            .await?;
+        self.receive(|id| Request::Send { id, base, path }, from, to, limit)
+            .await
+    }
+
+    pub(in crate::sandbox) async fn download_entries(
+        &self,
+        root: &str,
+        entries: &[String],
+        to: &Path,
+        limit: u64,
+    ) -> Result<(), SandboxError> {
+        let (base, path) = self.layout.split(root);
+        let entries = entries.to_vec();
+        let make = |id| Request::SendEntries {
+            id,
+            base,
+            path,
+            entries,
+        };
+        self.receive(make, root, to, limit).await
+    }
+
+    /// What the init sends upon a request, as a tree at `to`.
+    async fn receive(
+        &self,
+        make: impl FnOnce(u64) -> Request,
+        from: &str,
+        to: &Path,
+        limit: u64,
+    ) -> Result<(), SandboxError> {
+        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
+        self.ask(make, Some(theirs.as_fd())).await?;
         drop(theirs);
         let (to, limit) = (to.to_owned(), limit.min(self.disk.unwrap_or(DOWNLOAD)));
         let done = tokio::task::spawn_blocking(move || transfer::download(&ours, &to, limit)).await;

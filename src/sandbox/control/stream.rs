@@ -4,6 +4,7 @@
 //! without following links, so that no entry can land outside its target, whatever links are there or
 //! come along in the stream. Devices, sockets and fifos are left out.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -89,6 +90,49 @@ pub(in crate::sandbox) fn send(top: io::Result<OwnedFd>, out: &mut impl Write) -
     out.flush()
 }
 
+/// Sends those of the entries that are files or links, with the folders above them: each path is opened component by
+/// component, so that none leads through a link. What is no such path or is not there is left out.
+pub(in crate::sandbox) fn send_entries(
+    top: io::Result<OwnedFd>,
+    entries: &[String],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let sent = top.and_then(|top| {
+        header(out, DIRECTORY, 0o755, 0, b"")?;
+        let mut made = BTreeSet::new();
+        for entry in entries {
+            send_entry(top.as_fd(), Path::new(entry), &mut made, out)?;
+        }
+        Ok(())
+    });
+    match sent {
+        Ok(()) => header(out, END, 0, 0, b"")?,
+        Err(error) => failed(&error, out)?,
+    }
+    out.flush()
+}
+
+fn send_entry(top: BorrowedFd<'_>, path: &Path, made: &mut BTreeSet<PathBuf>, out: &mut impl Write) -> io::Result<()> {
+    let Ok((at, name)) = walk(top, path) else { return Ok(()) };
+    let Ok(stat) = fstatat(&at, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) else {
+        return Ok(());
+    };
+    if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFLNK) {
+        return Ok(());
+    }
+    let above: Vec<&Path> = path
+        .ancestors()
+        .skip(1)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    for folder in above.into_iter().rev() {
+        if made.insert(folder.to_owned()) {
+            header(out, DIRECTORY, 0o755, 0, folder.as_os_str().as_bytes())?;
+        }
+    }
+    send_below(at.as_fd(), &name, path, &stat, out)
+}
+
 /// Says that this end failed, with the error's number.
 pub(in crate::sandbox) fn failed(error: &io::Error, out: &mut impl Write) -> io::Result<()> {
     header(
@@ -146,22 +190,30 @@ fn send_dir(dir: BorrowedFd<'_>, path: &Path, stat: &FileStat, depth: usize, out
         let stat = fstatat(dir, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
         match kind(&stat) {
             SFlag::S_IFDIR => send_dir(open_dir(dir, &name)?.as_fd(), &below, &stat, depth + 1, out)?,
-            SFlag::S_IFREG => {
-                let file = open_file(dir, &name)?;
-                let stat = fstat(&file)?;
-                if kind(&stat) == SFlag::S_IFREG {
-                    send_file(File::from(file), &below, &stat, out)?;
-                }
-            }
-            SFlag::S_IFLNK => {
-                let target = readlinkat(dir, name.as_os_str())?;
-                let mut text = below.as_os_str().as_bytes().to_vec();
-                text.push(0);
-                text.extend_from_slice(target.as_bytes());
-                header(out, LINK, 0, 0, &text)?;
-            }
-            _ => {}
+            _ => send_below(dir, &name, &below, &stat, out)?,
         }
+    }
+    Ok(())
+}
+
+/// Sends a file or link by its name in `dir`; devices, sockets and fifos are left out.
+fn send_below(dir: BorrowedFd<'_>, name: &OsStr, path: &Path, stat: &FileStat, out: &mut impl Write) -> io::Result<()> {
+    match kind(stat) {
+        SFlag::S_IFREG => {
+            let file = open_file(dir, name)?;
+            let stat = fstat(&file)?;
+            if kind(&stat) == SFlag::S_IFREG {
+                send_file(File::from(file), path, &stat, out)?;
+            }
+        }
+        SFlag::S_IFLNK => {
+            let target = readlinkat(dir, name)?;
+            let mut text = path.as_os_str().as_bytes().to_vec();
+            text.push(0);
+            text.extend_from_slice(target.as_bytes());
+            header(out, LINK, 0, 0, &text)?;
+        }
+        _ => {}
     }
     Ok(())
 }

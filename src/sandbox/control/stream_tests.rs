@@ -100,3 +100,34 @@ fn the_senders_failure_keeps_its_number() {
     let error = receive(&mut bytes.as_slice(), target(&parent, "x")).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
+
+#[test]
+fn no_entry_is_reached_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    fs::create_dir_all(from.join("real/deep")).unwrap();
+    fs::write(folder.path().join("outside"), "secret").unwrap();
+    fs::write(from.join("real/deep/a"), "a").unwrap();
+    fs::write(from.join("real/b"), "b").unwrap();
+    symlink("..", from.join("up")).unwrap();
+    symlink("real/b", from.join("link")).unwrap();
+    let entries = [
+        "link",
+        "real/deep/a",
+        "real/b",
+        "up/outside",
+        "../outside",
+        "none",
+        "real",
+    ]
+    .map(str::to_owned);
+    let mut bytes = Vec::new();
+    send_entries(File::open(&from).map(OwnedFd::from), &entries, &mut bytes).unwrap();
+    let parent = File::open(folder.path()).unwrap();
+    receive(&mut bytes.as_slice(), target(&parent, "to")).unwrap();
+    let to = folder.path().join("to");
+    assert_eq!(fs::read_to_string(to.join("real/deep/a")).unwrap(), "a");
+    assert_eq!(fs::read_to_string(to.join("real/b")).unwrap(), "b");
+    assert!(to.join("link").symlink_metadata().unwrap().is_symlink());
+    assert!(!to.join("up").exists() && !to.join("outside").exists() && !to.join("none").exists());
+}

@@ -90,6 +90,13 @@ pub(in crate::sandbox) enum Request {
         base: PathBuf,
         path: PathBuf,
     },
+    /// Descriptor 1 is a stream that wants these entries of the folder at `path` below `base`; no link is followed.
+    SendEntries {
+        id: u64,
+        base: PathBuf,
+        path: PathBuf,
+        entries: Vec<String>,
+    },
     /// Descriptor 1 takes what is below `path`, as [`super::listing`] writes it.
     List {
         id: u64,

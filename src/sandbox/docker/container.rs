@@ -275,6 +275,15 @@ impl Container {
             .map_err(|error| error.to_string())
     }
 
+    /// Paths that are not as in the image, those that are gone among them.
+    pub(super) async fn changed(&self) -> Result<Vec<String>, String> {
+        let Some(id) = &self.id else { return Ok(Vec::new()) };
+        let asked = tokio::time::timeout(super::CALL, self.client.container_changes(id)).await;
+        let asked = asked.map_err(|_| format!("no answer within {:?}", super::CALL))?;
+        let changes = asked.map_err(|error| error.to_string())?.unwrap_or_default();
+        Ok(changes.into_iter().map(|change| change.path).collect())
+    }
+
     /// Removes it now.
     pub(super) async fn remove(&mut self) -> Result<(), String> {
         if let Some(id) = &self.id {

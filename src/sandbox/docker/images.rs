@@ -11,10 +11,10 @@ use bollard::errors::Error;
 use bollard::models::ImageInspect;
 use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder};
 use futures_util::{Stream, StreamExt};
-use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
 use crate::sandbox::{Image, SandboxError, SandboxSpec};
+use crate::task::sha256_hex;
 
 /// Longest silence of a pull.
 const SILENCE: Duration = Duration::from_mins(2);
@@ -222,9 +222,8 @@ fn tag(context: &Path, name: &str) -> std::io::Result<String> {
             format!("{} has no Dockerfile", context.display()),
         ));
     }
-    let digest = Sha256::digest(pack(context)?);
-    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}:{hex}", name.to_lowercase()))
+    let content = sha256_hex(&pack(context)?);
+    Ok(format!("{}:{}", name.to_lowercase(), &content[..16]))
 }
 
 /// The folder as the engine takes it, the same bytes for the same content.

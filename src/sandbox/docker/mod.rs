@@ -198,10 +198,12 @@ async fn remove(client: &Docker, id: &str) -> Result<(), String> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match tokio::time::timeout(CALL, client.remove_container(id, Some(options))).await {
         Err(_) => Err(format!("no answer within {CALL:?}")),
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(bollard::errors::Error::DockerResponseServerError {
-            status_code: 404 | 409, ..
-        })) => Ok(()),
+        Ok(
+            Ok(())
+            | Err(bollard::errors::Error::DockerResponseServerError {
+                status_code: 404 | 409, ..
+            }),
+        ) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
     }
 }

@@ -1,15 +1,14 @@
 //! A running container, as the rest of the library sees it.
 
-use std::path::Path;
-
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::container::Container;
-use crate::sandbox::control::Control;
+use super::runtime::INSIDE;
 use crate::sandbox::control::listing::{self, Listing};
-use crate::sandbox::{ExecOutput, ExecRequest, Isolation, Sandbox, SandboxError, egress};
+use crate::sandbox::control::{Control, Walls};
+use crate::sandbox::{Isolation, SandboxError, egress};
 use crate::task::{NetworkMode, NetworkPolicy};
 
 /// One sandbox. Dropping it destroys it.
@@ -46,38 +45,26 @@ impl DockerSandbox {
 }
 
 #[async_trait]
-impl Sandbox for DockerSandbox {
-    async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError> {
-        self.control.exec(request).await
-    }
-
-    async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
-        self.control.upload(from, to).await
-    }
-
-    async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError> {
-        self.control.download_within(from, to, limit).await
-    }
-
-    async fn end_processes(&self) -> Result<usize, SandboxError> {
-        self.control.end_processes().await
-    }
-
-    async fn reset_dir(&self, path: &str) -> Result<(), SandboxError> {
-        self.control.reset_dir(path).await
-    }
-
-    fn workdir(&self) -> &str {
-        &self.control.layout.workdir
-    }
-
-    fn path(&self, inside: &str) -> String {
-        self.control.layout.path(inside)
+impl Walls for DockerSandbox {
+    fn control(&self) -> &Control {
+        &self.control
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {
-        let now = self.control.list(self.workdir()).await?;
+        let now = self.control.list(&self.control.layout.workdir).await?;
         Ok(listing::changes(&self.before, &now))
+    }
+
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        let failed = |reason: String| SandboxError::Engine {
+            what: "the files that a container changed could not be listed",
+            reason,
+        };
+        let changed = self.container.lock().await.0.changed().await.map_err(failed)?;
+        // The working folder, and where what the init needs is mounted.
+        let own = [&self.control.layout.workdir, INSIDE].map(|folder| format!("{}/", folder.trim_end_matches('/')));
+        let foreign = |path: &String| !own.iter().any(|own| path.starts_with(own));
+        Ok(changed.into_iter().filter(foreign).collect())
     }
 
     fn isolation(&self) -> Isolation {
@@ -101,10 +88,6 @@ impl Sandbox for DockerSandbox {
         // What has a network of its own needs no gateway.
         self.control.allow(if public { &closed } else { policy });
         Ok(())
-    }
-
-    fn refused_connections(&self) -> Vec<String> {
-        self.control.refused()
     }
 
     fn proxy_url(&self) -> Option<String> {

@@ -52,6 +52,18 @@ impl Place {
         )
     }
 
+    /// Sends entries of the folder here to `stream`.
+    pub(super) fn send_entries(&self, entries: &[String], stream: OwnedFd) -> io::Result<()> {
+        let top = self
+            .base()
+            .and_then(|base| beneath(&base, &self.path, OFlag::O_RDONLY | OFlag::O_DIRECTORY));
+        stream::send_entries(
+            top.map_err(Into::into),
+            entries,
+            &mut BufWriter::with_capacity(1 << 16, File::from(stream)),
+        )
+    }
+
     /// Receives a tree from `stream`, and says on it how that went.
     pub(super) fn receive(&self, stream: OwnedFd) -> io::Result<()> {
         let mut input = BufReader::with_capacity(1 << 16, File::from(stream.try_clone()?));

@@ -59,7 +59,7 @@ fn walk(dir: BorrowedFd<'_>, above: &str, readable: &mut u64, found: &mut BTreeM
 }
 
 /// Of a file's content or a link's target; `None` where it is not read.
-fn digest(dir: BorrowedFd<'_>, name: &OsStr, stat: &FileStat, readable: &mut u64) -> Option<String> {
+fn digest(dir: BorrowedFd<'_>, name: &OsStr, stat: &FileStat, readable: &mut u64) -> Option<[u8; 16]> {
     let mut digest = Sha256::new();
     match kind(stat) {
         SFlag::S_IFLNK => digest.update(readlinkat(dir, name).ok()?.as_encoded_bytes()),
@@ -78,12 +78,5 @@ fn digest(dir: BorrowedFd<'_>, name: &OsStr, stat: &FileStat, readable: &mut u64
         }
         _ => return None,
     }
-    Some(
-        digest
-            .finalize()
-            .iter()
-            .take(16)
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-    )
+    digest.finalize()[..16].try_into().ok()
 }

@@ -253,6 +253,12 @@ impl Server<'_> {
             }
             Request::Receive { id, base, path } => self.transfer(id, extra, |to| Place { base, path }.receive(to)),
             Request::Send { id, base, path } => self.transfer(id, extra, |to| Place { base, path }.send(to)),
+            Request::SendEntries {
+                id,
+                base,
+                path,
+                entries,
+            } => self.transfer(id, extra, |to| Place { base, path }.send_entries(&entries, to)),
             Request::List { id, path } => self.transfer(id, extra, |to| listing::write(&path, to)),
             Request::EndProcesses { id } => {
                 let mut statuses = Vec::new();

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::task::JoinHandle;
 
-use crate::sandbox::control::Control;
-use crate::sandbox::{ExecOutput, ExecRequest, Isolation, Sandbox, SandboxError, owner, tree};
+use crate::sandbox::control::{Control, Walls};
+use crate::sandbox::{Isolation, SandboxError, owner, tree};
 use crate::task::NetworkPolicy;
 
 /// How long an init may take to end, with all that is inside.
@@ -47,33 +47,9 @@ fn tear_down(mut child: Child, folder: &Path) -> io::Result<()> {
 }
 
 #[async_trait]
-impl Sandbox for LocalSandbox {
-    async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError> {
-        self.control.exec(request).await
-    }
-
-    async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
-        self.control.upload(from, to).await
-    }
-
-    async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError> {
-        self.control.download_within(from, to, limit).await
-    }
-
-    async fn end_processes(&self) -> Result<usize, SandboxError> {
-        self.control.end_processes().await
-    }
-
-    async fn reset_dir(&self, path: &str) -> Result<(), SandboxError> {
-        self.control.reset_dir(path).await
-    }
-
-    fn workdir(&self) -> &str {
-        &self.control.layout.workdir
-    }
-
-    fn path(&self, inside: &str) -> String {
-        self.control.layout.path(inside)
+impl Walls for LocalSandbox {
+    fn control(&self) -> &Control {
+        &self.control
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {
@@ -87,7 +63,12 @@ impl Sandbox for LocalSandbox {
             None => tree::compare(&source, &scratch.join("work")),
         });
         let compared = compared.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        compared.map_err(|error| self.control.transfer_error(self.workdir(), error))
+        compared.map_err(|error| self.control.transfer_error(&self.control.layout.workdir, error))
+    }
+
+    async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {
+        // The system's folders are read-only, or not this user's.
+        Ok(Vec::new())
     }
 
     fn isolation(&self) -> Isolation {
@@ -97,10 +78,6 @@ impl Sandbox for LocalSandbox {
     async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError> {
         self.control.allow(policy);
         Ok(())
-    }
-
-    fn refused_connections(&self) -> Vec<String> {
-        self.control.refused()
     }
 
     fn proxy_url(&self) -> Option<String> {

@@ -60,6 +60,11 @@ pub async fn examine(sandbox: &dyn Sandbox, scene: Scene<'_>) -> Result<Vec<Hack
         flags.extend(HackFlag::of(Kind::FutureTimestamps, &lists.of("future")));
     }
     flags.extend(HackFlag::of(Kind::GitHooks, &lists.of("git")));
+    flags.extend(HackFlag::of(Kind::NetworkAttempt, &sandbox.refused_connections()));
+    // The looks above are by programs inside; these may be the agent's by now.
+    let mut programs = sandbox.system_changes().await?;
+    programs.retain(|path| watch::runs_tests(path));
+    flags.extend(HackFlag::of(Kind::ProgramShadowed, &programs));
     let now = Watch::look(sandbox, scene.workdir).await?;
     flags.extend(scene.before.compare(&now));
     flags.extend(content::look(scene.changes, scene.before, scene.originals));
