@@ -103,19 +103,6 @@ impl Bench {
         command.env("LEGO_TEST_SET", "given");
         command
     }
-
-    /// Trials as Harbor's models read them, by task and agent.
-    fn read(&self, folders: &[PathBuf]) -> BTreeMap<(String, String), Value> {
-        let lines = read("trials", folders);
-        let key = |trial: &Value| ["task", "agent"].map(|key| trial[key].as_str().unwrap().to_owned());
-        lines
-            .into_iter()
-            .map(|trial| {
-                let [task, agent] = key(&trial);
-                ((task, agent), trial)
-            })
-            .collect()
-    }
 }
 
 impl Drop for Bench {
@@ -139,6 +126,19 @@ impl Drop for Job {
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
+}
+
+/// Trials as Harbor's models read them, by task and agent.
+fn trials(folders: &[PathBuf]) -> BTreeMap<(String, String), Value> {
+    let lines = read("trials", folders);
+    let key = |trial: &Value| ["task", "agent"].map(|key| trial[key].as_str().unwrap().to_owned());
+    lines
+        .into_iter()
+        .map(|trial| {
+            let [task, agent] = key(&trial);
+            ((task, agent), trial)
+        })
+        .collect()
 }
 
 /// Lines of read.py.
@@ -234,8 +234,8 @@ fn tasks_come_out_as_in_harbor_itself() {
         );
     }
 
-    let theirs = bench.read(&AGENTS.map(|agent| bench.path("jobs").join(agent)));
-    let ours = bench.read(&AGENTS.map(|agent| bench.path(&format!("out-{agent}/trials/step_0000"))));
+    let theirs = trials(&AGENTS.map(|agent| bench.path("jobs").join(agent)));
+    let ours = trials(&AGENTS.map(|agent| bench.path(&format!("out-{agent}/trials/step_0000"))));
     let mut wrong = String::new();
     for case in &cases {
         for (at, agent) in AGENTS.into_iter().enumerate() {
