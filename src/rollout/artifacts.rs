@@ -104,7 +104,12 @@ pub(super) async fn collect(
             claimed.push(relative.clone());
             one(sandbox, &artifact, workdir, &target).await
         };
-        let is_folder = target.is_dir() || (!target.exists() && Path::new(&artifact.source).extension().is_none());
+        // What was not looked for is told by its name; what is not there is no folder.
+        let is_folder = if overlaps || reserved {
+            Path::new(&artifact.source).extension().is_none()
+        } else {
+            target.is_dir() || status == "empty"
+        };
         entries.push(Entry {
             destination: format!("artifacts/{}", relative.display()),
             kind: if is_folder { "directory" } else { "file" },

@@ -84,7 +84,8 @@ impl TrialContext {
         })
     }
 
-    /// A sandbox for tests alone: as the task has it, with the agent's changes where there are any.
+    /// A sandbox for tests alone: as the task has it, with the agent's changes where there are any. One with an image
+    /// of its own has the tests, and none of what the changes were made to.
     pub(super) async fn fresh_for_tests(
         &self,
         plan: &TrialPlan,
@@ -93,12 +94,18 @@ impl TrialContext {
         label: &str,
         changes: Option<&Changes>,
     ) -> Result<Arc<dyn Sandbox>, Failure> {
-        let own = stage.verifier_environment.as_ref().filter(|_| changes.is_some());
-        let sandbox = self.start_sandbox(plan, label, own).await?;
+        let bundled = stage.tests_image.is_some();
+        let tests = Some(stage).filter(|_| changes.is_some() || bundled);
+        let own = tests.and_then(|stage| stage.verifier_environment.as_ref());
+        let sandbox = self.start_sandbox(plan, label, tests).await?;
         let made = async {
-            let (inside, workdir, folder) = (sandbox.as_ref(), sandbox.workdir(), self.folder(plan));
+            // Its own working folder may be another.
+            let (inside, workdir, folder) = (sandbox.as_ref(), ready.sandbox.workdir(), self.folder(plan));
             let check = own.unwrap_or(&plan.task.config.environment).healthcheck.as_ref();
             health::wait(inside, check, self.setup_limit()).await?;
+            if bundled {
+                return Ok(());
+            }
             let keep = folder_for_history(ready.keep.is_some(), &folder)?;
             let history = History::take(inside, workdir, keep.as_ref().map(tempfile::TempDir::path)).await?;
             if let Some(changes) = changes {

@@ -1,8 +1,10 @@
 //! What a task's sandbox starts from, and whether the backend can give the task what it asks for.
 
+use std::path::PathBuf;
+
 use crate::config::{BackendName, SandboxSection};
 use crate::sandbox::Image;
-use crate::task::{Stage, Task};
+use crate::task::{Stage, Task, TestsImage};
 
 const COMPOSE: [&str; 4] = [
     "docker-compose.yaml",
@@ -20,6 +22,9 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
     match section.backend {
         BackendName::Local if task.local_source().is_none() => Some(format!(
             "{folder} has no environment/files: the `local` backend starts from that folder; other images need `docker`"
+        )),
+        BackendName::Local if stages.iter().any(|stage| stage.tests_image.is_some()) => Some(format!(
+            "the tests of {folder} have an image of their own: the `local` backend has no images; they need `docker`"
         )),
         BackendName::Local => {
             let users = stages
@@ -60,14 +65,30 @@ pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
         return Some(named(format!("{registry}{}", task.id.to_lowercase())));
     }
     let context = task.dir.join("environment");
-    context.join("Dockerfile").is_file().then(|| Image::Build {
-        name: format!("lego/{}", task.id.to_lowercase()),
-        timeout: section.timeouts.build.map_or_else(
-            || task.build_timeout().mul_f64(section.timeout_multiplier),
-            |limit| limit.0,
-        ),
-        context,
-    })
+    let name = format!("lego/{}", task.id.to_lowercase());
+    context
+        .join("Dockerfile")
+        .is_file()
+        .then(|| built(task, section, context, name))
+}
+
+/// What tests start from that have an image of their own.
+pub(super) fn image_of_tests(task: &Task, own: &TestsImage, section: &SandboxSection) -> Image {
+    match own {
+        TestsImage::Named(name) => Image::Named(mirrored(name.clone(), section)),
+        TestsImage::Built(context) => {
+            let name = format!("lego/{}-tests", task.id.to_lowercase());
+            built(task, section, context.clone(), name)
+        }
+    }
+}
+
+fn built(task: &Task, section: &SandboxSection, context: PathBuf, name: String) -> Image {
+    let timeout = section.timeouts.build.map_or_else(
+        || task.build_timeout().mul_f64(section.timeout_multiplier),
+        |limit| limit.0,
+    );
+    Image::Build { context, name, timeout }
 }
 
 fn mirrored(name: String, section: &SandboxSection) -> String {

@@ -76,8 +76,10 @@ pub struct TrialRecord {
     pub verdict: Option<Verdict>,
     /// What the agent left that could have touched it.
     pub flags: Vec<HackFlag>,
-    /// Every stage that an agent worked on; one where the task has no steps.
+    /// Every stage that an agent worked on and that was judged; one where the task has no steps.
     pub stages: Vec<StageRecord>,
+    /// The step that was not.
+    pub unjudged_step: Option<String>,
     /// What was sampled.
     pub capture: Option<SessionCapture>,
     /// How the agent ended.
@@ -139,6 +141,7 @@ impl TrialContext {
             verdict: None,
             flags: Vec::new(),
             stages: Vec::new(),
+            unjudged_step: None,
             capture: None,
             report: None,
             timings: Timings::default(),

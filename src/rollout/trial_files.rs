@@ -10,7 +10,6 @@ use jiff::Timestamp;
 
 use super::outcome::chain;
 use super::trial::{TrialContext, TrialRecord};
-use super::trial_stages::StageRecord;
 use super::{TrialPlan, atif};
 use crate::run_dir::{
     AgentInfo, AgentResult, ExceptionInfo, ModelInfo, ReportSummary, RunDirError, StepResult, TimeSpan, TrialConfigRef,
@@ -45,7 +44,6 @@ pub(super) struct Ended {
     exception: Option<(&'static str, String)>,
     verified: bool,
     steps: Option<Vec<StepResult>>,
-    mode: Option<String>,
     runs: Option<Vec<Option<f32>>>,
     flaky: bool,
     report: Option<ReportSummary>,
@@ -59,12 +57,7 @@ impl Ended {
             spans: record.spans,
             exception: exception(record),
             verified: record.verdict.is_some(),
-            steps: steps(&record.stages),
-            mode: record
-                .stages
-                .iter()
-                .find(|stage| stage.step.is_none())
-                .map(|stage| stage.mode.name().to_owned()),
+            steps: steps(record),
             runs: record
                 .stages
                 .iter()
@@ -83,8 +76,17 @@ impl Ended {
 }
 
 /// The steps as Harbor has them; `None` where the task has none.
-fn steps(stages: &[StageRecord]) -> Option<Vec<StepResult>> {
-    let steps: Vec<StepResult> = stages
+fn steps(record: &TrialRecord) -> Option<Vec<StepResult>> {
+    // The last may have no verdict; why stands in the trial.
+    let unjudged = record.unjudged_step.clone().map(|step_name| StepResult {
+        step_name,
+        verifier_result: None,
+        exception_info: None,
+        agent_execution: None,
+        verifier: None,
+    });
+    let steps: Vec<StepResult> = record
+        .stages
         .iter()
         .filter_map(|stage| {
             Some(StepResult {
@@ -97,6 +99,7 @@ fn steps(stages: &[StageRecord]) -> Option<Vec<StepResult>> {
                 verifier: stage.verifier,
             })
         })
+        .chain(unjudged)
         .collect();
     (!steps.is_empty()).then_some(steps)
 }
@@ -206,7 +209,7 @@ fn result(plan: &TrialPlan, episode: &Episode, ended: Ended, folder: &Path) -> T
         verifier_result: ended.verified.then(|| VerifierResult {
             rewards: Some(episode.rewards.clone()),
         }),
-        verifier_environment_mode: ended.mode,
+        verifier_environment_mode: plan.task.verifier_mode().map(|mode| mode.name().to_owned()),
         exception_info: ended.exception.map(|(class, message)| ExceptionInfo {
             exception_type: class.to_owned(),
             exception_traceback: message.clone(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::image::{image_of, unfit};
+use super::image::{image_of, image_of_tests, unfit};
 use super::outcome::{Failure, chain};
 use super::trial::TrialContext;
 use super::{Purpose, TrialPlan};
@@ -13,7 +13,7 @@ use crate::config::{HumanDuration, KeepSandbox, SandboxSection};
 use crate::proxy::SessionTicket;
 use crate::run_dir::RunDir;
 use crate::sandbox::{Limits, Network, Sandbox, SandboxError, SandboxSpec};
-use crate::task::{EnvironmentConfig, NetworkPolicy, Stage, resolve_env};
+use crate::task::{NetworkPolicy, Stage, resolve_env};
 use crate::trajectory::Outcome;
 
 /// Time for what has no limit of its own: stopping, collecting, tearing down.
@@ -46,16 +46,16 @@ impl TrialContext {
         phase_limit(section, section.timeouts.verifier, stage.verifier_timeout)
     }
 
-    /// A fresh sandbox of the trial; `label` tells it from the trial's others. `own` is the environment of a verifier
-    /// that has one.
+    /// A fresh sandbox of the trial; `label` tells it from the trial's others. `tests` is the stage whose own
+    /// environment and image it is to have, where it has any.
     pub(super) async fn start_sandbox(
         &self,
         plan: &TrialPlan,
         label: &str,
-        own: Option<&EnvironmentConfig>,
+        tests: Option<&Stage>,
     ) -> Result<Arc<dyn Sandbox>, Failure> {
         let setup = self.setup_limit();
-        let spec = self.sandbox_spec(plan, label, own)?;
+        let spec = self.sandbox_spec(plan, label, tests)?;
         match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => Ok(sandbox),
             Ok(Err(error)) => Err(Failure::setup(&error)),
@@ -117,13 +117,10 @@ impl TrialContext {
         }
     }
 
-    fn sandbox_spec(
-        &self,
-        plan: &TrialPlan,
-        label: &str,
-        own: Option<&EnvironmentConfig>,
-    ) -> Result<SandboxSpec, Failure> {
+    fn sandbox_spec(&self, plan: &TrialPlan, label: &str, tests: Option<&Stage>) -> Result<SandboxSpec, Failure> {
         let section = &self.sandbox_section;
+        let own = tests.and_then(|stage| stage.verifier_environment.as_ref());
+        let own_image = tests.and_then(|stage| stage.tests_image.as_ref());
         let environment = own.unwrap_or(&plan.task.config.environment);
         let stages = plan.task.stages().map_err(|error| Failure::setup(&error))?;
         let phases: Duration = stages
@@ -141,8 +138,14 @@ impl TrialContext {
         }
         Ok(SandboxSpec {
             source: plan.task.local_source().unwrap_or_default(),
-            image: image_of(&plan.task, section),
-            workdir: plan.task.workdir(),
+            image: match own_image {
+                Some(own) => Some(image_of_tests(&plan.task, own, section)),
+                None => image_of(&plan.task, section),
+            },
+            workdir: environment
+                .workdir
+                .clone()
+                .or_else(|| plan.task.workdir().filter(|_| own_image.is_none())),
             env,
             limits: Limits {
                 cpus: section.cpus.or(environment.cpus.map(|cpus| cpus as f32)),

@@ -17,7 +17,7 @@ use crate::proxy::SessionTicket;
 use crate::run_dir::TimeSpan;
 use crate::sandbox::{ExecRequest, SandboxError};
 use crate::scaffold::{AgentEnd, AgentJob, AgentReport};
-use crate::task::{Stage, VerifierMode};
+use crate::task::Stage;
 use crate::trajectory::Outcome;
 use crate::verifier::{Changes, Scene, Watch, examine, sought};
 
@@ -29,8 +29,6 @@ const STEP_SETUP: Duration = Duration::from_mins(10);
 pub struct StageRecord {
     /// Of its step; `None` where the task has no steps.
     pub step: Option<String>,
-    /// Where the verifier ran.
-    pub mode: VerifierMode,
     /// Its word.
     pub judged: Judged,
     /// How the agent's run was.
@@ -77,6 +75,7 @@ impl TrialContext {
         };
         for (at, stage) in ready.stages.iter().enumerate() {
             let folder = self.stage_folder(plan, stage);
+            record.unjudged_step.clone_from(&stage.step);
             fs_err::create_dir_all(folder.join("agent")).map_err(|error| Failure::infrastructure(error.to_string()))?;
             self.prepare(ready, stage, at > 0).await?;
             if let Some(files) = &stage.workdir_files {
@@ -106,8 +105,7 @@ impl TrialContext {
                 .as_ref()
                 .is_some_and(|least| !least.is_reached(&judged.verdict.rewards));
             record.stages.push(StageRecord {
-                step: stage.step.clone(),
-                mode: stage.mode,
+                step: record.unjudged_step.take(),
                 judged,
                 agent,
                 end,

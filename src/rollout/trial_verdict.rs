@@ -65,14 +65,20 @@ impl TrialContext {
             }
             return self.asked(plan, ready, stage, ready.sandbox.as_ref(), folder).await;
         }
-        if !changes.is_whole() {
+        if !changes.is_whole() && stage.tests_image.is_none() {
             // A folder filled so that nothing of it can be judged.
             return Ok(Judged::once(prevented(
                 "the working folder is too large to be looked at, or closed",
             )));
         }
         let own = self.separate(plan, ready, stage, changes).await?;
-        let carried = artifacts::carry(entries, &folder.join("artifacts"), own.as_ref(), own.workdir()).await;
+        let carried = artifacts::carry(
+            entries,
+            &folder.join("artifacts"),
+            own.as_ref(),
+            ready.sandbox.workdir(),
+        )
+        .await;
         let judged = match carried {
             Ok(()) => self.asked(plan, ready, stage, own.as_ref(), folder).await,
             Err(error) => Err(Failure::infrastructure(chain(&error))),
@@ -174,6 +180,7 @@ impl TrialContext {
         let options = VerifyOptions {
             env: resolved(plan, &stage.verifier_env)?,
             user: stage.verifier_user.clone(),
+            bundled: stage.tests_image.is_some(),
             ..VerifyOptions::new(self.verifier_limit(stage), logs)
         };
         Ok(verifier::verify(sandbox, &stage.tests, &options).await)

@@ -16,7 +16,6 @@ fn stage(rewards: &[(&str, f64)]) -> StageRecord {
     };
     StageRecord {
         step: Some("s".to_owned()),
-        mode: VerifierMode::Shared,
         judged: Judged::once(verdict),
         agent: TimeSpan::default(),
         end: AgentEnd::Completed,

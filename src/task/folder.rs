@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fs_err as fs;
 
+use super::stages::tests_image;
 use super::{SchemaWarning, TaskConfig, TaskError, folder_checksum, parse_task_toml};
 
 /// Time for the verifier and for an image build where task.toml names none (the format's own defaults).
@@ -28,7 +29,7 @@ impl Task {
     /// Opens a task folder.
     ///
     /// A folder without `instruction.md` or `tests/test.sh` (in a task of several steps: in one of the
-    /// steps) is an error that names the folder and the file. task.toml may be absent.
+    /// steps) is an error that names the folder and the file. Tests that have an image of their own may be there only. task.toml may be absent.
     pub fn load(dir: &Path) -> Result<Self, TaskError> {
         let folder = fs::canonicalize(dir)?;
         let id = folder
@@ -56,14 +57,17 @@ impl Task {
                     "what the agent is told in this step",
                 ));
             }
-            if !shared_tests && !dir.join(&folder).join("tests/test.sh").is_file() {
+            if !shared_tests
+                && tests_image(dir, &config, Some(step)).is_none()
+                && !dir.join(&folder).join("tests/test.sh").is_file()
+            {
                 return Err(missing(
                     format!("{folder}/tests/test.sh"),
                     "the script that writes the step's reward",
                 ));
             }
         }
-        if config.steps.is_empty() && !shared_tests {
+        if config.steps.is_empty() && !shared_tests && tests_image(dir, &config, None).is_none() {
             return Err(missing("tests/test.sh".to_owned(), "the script that writes the reward"));
         }
         let instruction = match config.steps.first() {

@@ -26,7 +26,7 @@ pub use manifest::{
     VerifierConfig, VerifierMode,
 };
 pub use parse::{SchemaWarning, parse_task_toml};
-pub use stages::Stage;
+pub use stages::{Stage, TestsImage};
 pub use values::{Artifact, MegaBytes, MinReward, Seconds, UserName};
 
 /// The JSON Schemas of this module's files and rows, by file stem.

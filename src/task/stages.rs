@@ -1,14 +1,14 @@
 //! The stages of a task: what an agent is told, and how that is judged. One, or one for each of its `[[steps]]`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err as fs;
 
 use super::{
-    Artifact, CollectStep, EnvironmentConfig, Healthcheck, MinReward, NetworkPolicy, Seconds, Task, TaskError,
-    UserName, VerifierConfig, VerifierMode,
+    Artifact, CollectStep, EnvironmentConfig, Healthcheck, MinReward, NetworkPolicy, Seconds, StepConfig, Task,
+    TaskConfig, TaskError, UserName, VerifierConfig, VerifierMode,
 };
 
 /// One stage, with what the task as a whole says filled in.
@@ -36,6 +36,8 @@ pub struct Stage {
     pub mode: VerifierMode,
     /// That sandbox's environment, where it is not the agent's.
     pub verifier_environment: Option<EnvironmentConfig>,
+    /// That sandbox's image, where it is not the agent's.
+    pub tests_image: Option<TestsImage>,
     /// Commands in the agent's sandbox, before anything leaves it.
     pub collect: Vec<CollectStep>,
     /// Host folders that become `/tests`, each over the one before it.
@@ -50,6 +52,35 @@ pub struct Stage {
     pub artifacts: Vec<Artifact>,
     /// Reward below which no later stage runs.
     pub min_reward: Option<MinReward>,
+}
+
+/// An image that holds the tests of a stage as `/tests`: nothing is uploaded there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TestsImage {
+    /// By its name.
+    Named(String),
+    /// Built of this host folder of tests, by its Dockerfile.
+    Built(PathBuf),
+}
+
+/// The image of the tests of the task, or of one of its steps: the step's own, else the task's. `None` where they are
+/// uploaded. Only tests in a sandbox of their own have one.
+pub(super) fn tests_image(dir: &Path, config: &TaskConfig, step: Option<&StepConfig>) -> Option<TestsImage> {
+    let mode = step
+        .and_then(|step| said_mode(&step.verifier))
+        .or_else(|| said_mode(&config.verifier));
+    if mode != Some(VerifierMode::Separate) {
+        return None;
+    }
+    let own = step.map(|step| (&step.verifier, dir.join("steps").join(&step.name).join("tests")));
+    own.into_iter()
+        .chain([(&config.verifier, dir.join("tests"))])
+        .find_map(|(verifier, tests)| {
+            let named = verifier.environment.as_ref().and_then(|own| own.docker_image.clone());
+            named
+                .map(TestsImage::Named)
+                .or_else(|| tests.join("Dockerfile").is_file().then_some(TestsImage::Built(tests)))
+        })
 }
 
 impl Task {
@@ -92,6 +123,7 @@ impl Task {
                     verifier_env,
                     mode: said_mode(&step.verifier).unwrap_or(whole.mode),
                     verifier_environment: step.verifier.environment.clone().or(whole.verifier_environment),
+                    tests_image: tests_image(&self.dir, &self.config, Some(step)),
                     collect: [whole.collect, step.verifier.collect.clone()].concat(),
                     tests: whole.tests.into_iter().chain(own("tests")).collect(),
                     solution: own("solution").unwrap_or(whole.solution),
@@ -102,6 +134,12 @@ impl Task {
                 })
             })
             .collect()
+    }
+
+    /// Where the tests run; `None` for a task of several steps, each of which says it for itself.
+    pub fn verifier_mode(&self) -> Option<VerifierMode> {
+        let said = said_mode(&self.config.verifier).unwrap_or_default();
+        self.config.steps.is_empty().then_some(said)
     }
 
     fn whole(&self) -> Stage {
@@ -118,6 +156,7 @@ impl Task {
             verifier_env: verifier.env.clone(),
             mode: said_mode(verifier).unwrap_or_default(),
             verifier_environment: verifier.environment.clone(),
+            tests_image: tests_image(&self.dir, &self.config, None),
             collect: verifier.collect.clone(),
             tests: Some(self.tests_dir()).filter(|dir| dir.is_dir()).into_iter().collect(),
             solution: self.dir.join("solution"),

@@ -151,6 +151,42 @@ fn a_task_folder_is_opened_and_what_is_missing_is_named() {
 }
 
 #[test]
+fn tests_with_an_image_of_their_own_need_no_script_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("t");
+    task(&folder);
+    fs::remove_file(folder.join("tests/test.sh")).unwrap();
+    let images = |toml: &str| -> Vec<Option<TestsImage>> {
+        fs::write(folder.join("task.toml"), toml).unwrap();
+        let stages = Task::load(&folder).unwrap().stages().unwrap();
+        stages.into_iter().map(|stage| stage.tests_image).collect()
+    };
+    let named = |name: &str| Some(TestsImage::Named(name.to_owned()));
+    let built = |path: &str| Some(TestsImage::Built(folder.join(path)));
+    let own = "[verifier.environment]\ndocker_image = \"x:1\"\n";
+    assert_eq!(images(own), [named("x:1")]);
+    fs::write(folder.join("tests/Dockerfile"), "FROM x").unwrap();
+    assert_eq!(
+        images("[verifier]\nenvironment_mode = \"separate\"\n"),
+        [built("tests")]
+    );
+    assert_eq!(images(own), [named("x:1")]);
+    for step in ["one", "two"] {
+        fs::create_dir_all(folder.join("steps").join(step).join("tests")).unwrap();
+        fs::write(folder.join("steps").join(step).join("instruction.md"), "").unwrap();
+    }
+    fs::write(folder.join("steps/two/tests/Dockerfile"), "FROM y").unwrap();
+    let steps = format!("{own}[[steps]]\nname = \"one\"\n[[steps]]\nname = \"two\"\n");
+    assert_eq!(images(&steps), [named("x:1"), built("steps/two/tests")]);
+
+    // In the agent's sandbox they are uploaded.
+    fs::write(folder.join("tests/test.sh"), "").unwrap();
+    assert_eq!(images(""), [None]);
+    let shared = "[verifier.environment]\n[[steps]]\nname = \"two\"\n[steps.verifier]\nenvironment_mode = \"shared\"\n";
+    assert_eq!(images(shared), [None]);
+}
+
+#[test]
 fn an_index_reads_back_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index.parquet");

@@ -43,6 +43,8 @@ pub struct VerifyOptions {
     pub env: BTreeMap<String, String>,
     /// Who they run as; `None` is the image's user.
     pub user: Option<String>,
+    /// Whether the sandbox's image holds them: nothing is uploaded.
+    pub bundled: bool,
     /// Host folder for what the verifier wrote (reward, reports) and its output; made where it is missing.
     pub logs: PathBuf,
     /// Bytes kept of the tests' output: head and tail.
@@ -56,6 +58,7 @@ impl VerifyOptions {
             timeout,
             env: BTreeMap::new(),
             user: None,
+            bundled: false,
             logs: logs.into(),
             output_limit: 8 << 20,
         }
@@ -196,17 +199,12 @@ fn files(folder: &Path, below: &Path, found: &mut BTreeMap<PathBuf, PathBuf>) {
     }
 }
 
-/// Scores the sandbox by the task's tests in `tests`: host folders, laid over each other, of which one has `test.sh`.
-///
-/// What the agent left running is ended first; evidence of it is gathered by [`examine`] before this.
-///
-/// # Errors
-/// Whenever there is no valid reward; see [`VerifierError`].
-pub async fn verify(
-    sandbox: &dyn Sandbox,
-    tests: &[PathBuf],
-    options: &VerifyOptions,
-) -> Result<Verdict, VerifierError> {
+/// How the tests are run: by what the first line of their script asks for, where it lies on the host.
+fn command(sandbox: &dyn Sandbox, tests: &[PathBuf], bundled: bool) -> Result<Vec<String>, VerifierError> {
+    let inside = sandbox.path("/tests/test.sh");
+    if bundled {
+        return Ok(["sh", "-c", "exec \"$0\"", &inside].map(str::to_owned).into());
+    }
     let scripts = tests.iter().map(|folder| folder.join("test.sh"));
     let script = scripts.rev().find(|script| script.exists()).unwrap_or_else(|| {
         let folder = tests.last().map(PathBuf::as_path);
@@ -219,6 +217,22 @@ pub async fn verify(
             source: error,
         },
     })?;
+    Ok(vec![shell, inside])
+}
+
+/// Scores the sandbox by the task's tests in `tests`: host folders, laid over each other, of which one has `test.sh`; or
+/// by those that its image holds.
+///
+/// What the agent left running is ended first; evidence of it is gathered by [`examine`] before this.
+///
+/// # Errors
+/// Whenever there is no valid reward; see [`VerifierError`].
+pub async fn verify(
+    sandbox: &dyn Sandbox,
+    tests: &[PathBuf],
+    options: &VerifyOptions,
+) -> Result<Verdict, VerifierError> {
+    let argv = command(sandbox, tests, options.bundled)?;
     let keep = |path: &Path| {
         let path = path.to_owned();
         move |source| VerifierError::Logs { path, source }
@@ -229,13 +243,18 @@ pub async fn verify(
 
     sandbox.end_processes().await?;
     sandbox.reset_dir(VERIFIER_LOGS).await?;
-    sandbox.reset_dir(TESTS).await?;
-    for folder in tests {
-        sandbox.upload(folder, TESTS).await?;
+    if options.bundled {
+        // Without the script they say nothing; that is seen below.
+        sandbox.exec(ExecRequest::as_root("chmod +x /tests/test.sh")).await?;
+    } else {
+        sandbox.reset_dir(TESTS).await?;
+        for folder in tests {
+            sandbox.upload(folder, TESTS).await?;
+        }
     }
 
     let run = ExecRequest {
-        argv: vec![shell, sandbox.path("/tests/test.sh")],
+        argv,
         env: options.env.clone(),
         cwd: None,
         user: options.user.clone(),
@@ -248,7 +267,11 @@ pub async fn verify(
     let outlived = sandbox.end_processes().await?;
 
     let taken = tempfile::tempdir_in(&options.logs).map_err(keep(&options.logs))?;
-    let rewritten = rewritten(sandbox, tests, &taken.path().join("tests")).await?;
+    let rewritten = if options.bundled {
+        Vec::new()
+    } else {
+        rewritten(sandbox, tests, &taken.path().join("tests")).await?
+    };
     let folder = taken.path().join("verifier");
     sandbox.download(VERIFIER_LOGS, &folder).await?;
     let output = folder.join(OUTPUT);

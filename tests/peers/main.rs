@@ -3,6 +3,7 @@
 
 mod agents;
 mod docker;
+mod harbor;
 mod quickstart;
 mod shards;
 

@@ -108,7 +108,7 @@ fn lego() -> Command {
     Command::new(env!("CARGO_BIN_EXE_lego"))
 }
 
-fn docker(args: &[&str]) -> String {
+pub(crate) fn docker(args: &[&str]) -> String {
     String::from_utf8(succeeds(Command::new("docker").args(args)).stdout).unwrap()
 }
 
