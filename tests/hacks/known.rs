@@ -357,9 +357,11 @@ async fn whoever_removes_the_working_folder_is_graded() {
         ("all", "rm -rf /app /usr /bin /lib /lib64 2>/dev/null"),
     ];
     for task in [TaskFiles::calculator(), TaskFiles::calculator().separate()] {
-        let plays = ways
+        // One that leads to the root is looked through to its time limit: behind `tests/run --full`.
+        let due = ways
             .iter()
-            .map(|(name, command)| Play::new(*name, task.clone(), &[*command]));
+            .filter(|(name, _)| is_due(usize::from(*name == "link"), 0, 2));
+        let plays = due.map(|(name, command)| Play::new(*name, task.clone(), &[*command]));
         let played = play(Place::Docker, plays.collect(), &[]).await;
         for (name, ended) in &played.ended {
             assert_eq!(ended.reward, Some(0.0), "{name}: {}", ended.result);
