@@ -180,7 +180,7 @@ fn outcome(trial: &Value) -> String {
             | "ValidationError"
             | "VerifierError" => "Verifier",
             "HealthcheckError" | "EnvironmentSetupError" => "EnvironmentSetup",
-            "RuntimeError" if trial["rewards"].is_null() && trial["mode"].is_null() => "EnvironmentSetup",
+            "RuntimeError" if trial["rewards"].is_null() => "EnvironmentSetup",
             other => other.trim_end_matches("Error"),
         };
         write!(said, " {kind}").unwrap();
