@@ -64,6 +64,7 @@ impl Bench {
 
     /// Harbor's command, on these tasks.
     fn harbor(&self, agent: &str, cases: &[Case]) -> Command {
+        let log = std::fs::File::create(self.path(&format!("{agent}.log"))).unwrap();
         let mut command = Command::new(peers("uv/terminus-2").join("bin/harbor"));
         command.args([
             "run",
@@ -89,8 +90,8 @@ impl Bench {
             .env("HARBOR_TELEMETRY", "off")
             .env("LEGO_TEST_SET", "given")
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
         command
     }
 
@@ -99,7 +100,7 @@ impl Bench {
         command.arg("rollout").arg(self.path("run.toml"));
         command
             .args(["--scaffold", agent, "--format", "jsonl", "-o"])
-            .arg(self.path(&format!("out-{agent}")));
+            .arg(self.path(&format!("ours-{agent}")));
         command.env("LEGO_TEST_SET", "given");
         command
     }
@@ -179,7 +180,7 @@ fn outcome(trial: &Value) -> String {
             | "ValidationError"
             | "VerifierError" => "Verifier",
             "HealthcheckError" | "EnvironmentSetupError" => "EnvironmentSetup",
-            "RuntimeError" if trial["rewards"].is_null() && trial["mode"].is_null() => "EnvironmentSetup",
+            "RuntimeError" if trial["rewards"].is_null() => "EnvironmentSetup",
             other => other.trim_end_matches("Error"),
         };
         write!(said, " {kind}").unwrap();
@@ -224,18 +225,14 @@ fn tasks_come_out_as_in_harbor_itself() {
         let ran = bench.lego(agent).output().unwrap();
         assert!(!ran.stdout.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
     }
-    for mut job in jobs {
-        let ran = job.0.take().unwrap().wait_with_output().unwrap();
-        assert!(
-            ran.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&ran.stdout),
-            String::from_utf8_lossy(&ran.stderr)
-        );
+    for (mut job, agent) in jobs.into_iter().zip(AGENTS) {
+        let ended = job.0.take().unwrap().wait().unwrap();
+        let log = std::fs::read_to_string(bench.path(&format!("{agent}.log"))).unwrap();
+        assert!(ended.success(), "{log}");
     }
 
     let theirs = trials(&AGENTS.map(|agent| bench.path("jobs").join(agent)));
-    let ours = trials(&AGENTS.map(|agent| bench.path(&format!("out-{agent}/trials/step_0000"))));
+    let ours = trials(&AGENTS.map(|agent| bench.path(&format!("ours-{agent}/trials/step_0000"))));
     let mut wrong = String::new();
     for case in &cases {
         for (at, agent) in AGENTS.into_iter().enumerate() {
