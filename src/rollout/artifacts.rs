@@ -76,6 +76,15 @@ fn below(path: &str) -> PathBuf {
         .collect()
 }
 
+/// Where an artifact's source lies inside; a relative one is below the working folder.
+fn inside(source: &str, workdir: &str) -> String {
+    if source.starts_with('/') {
+        source.to_owned()
+    } else {
+        format!("{}/{source}", workdir.trim_end_matches('/'))
+    }
+}
+
 /// Copies the artifacts to the host folder `to` and writes the manifest.
 ///
 /// # Errors
@@ -131,11 +140,7 @@ pub(super) async fn collect(
 }
 
 async fn one(sandbox: &dyn Sandbox, artifact: &Artifact, workdir: &str, target: &Path) -> &'static str {
-    let source = if artifact.source.starts_with('/') {
-        artifact.source.clone()
-    } else {
-        format!("{}/{}", workdir.trim_end_matches('/'), artifact.source)
-    };
+    let source = inside(&artifact.source, workdir);
     match sandbox.download_within(&source, target, LIMIT).await {
         Ok(()) => {
             if target.is_dir() {
@@ -215,12 +220,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 pub(super) async fn carry(entries: &[Entry], from: &Path, to: &dyn Sandbox, workdir: &str) -> Result<(), SandboxError> {
     for entry in entries.iter().filter(|entry| entry.status == "ok") {
         let host = from.join(entry.destination.strip_prefix("artifacts/").unwrap_or_default());
-        let inside = if entry.source.starts_with('/') {
-            entry.source.clone()
-        } else {
-            format!("{}/{}", workdir.trim_end_matches('/'), entry.source)
-        };
-        to.upload(&host, &inside).await?;
+        to.upload(&host, &inside(&entry.source, workdir)).await?;
     }
     Ok(())
 }

@@ -9,10 +9,7 @@ pub(super) fn of_agent(task: &Task, stage: &Stage, section: &SandboxSection) -> 
     let environment = &task.config.environment;
     let said = stage.agent_network.clone();
     let said = said.or_else(|| says(environment).then(|| environment.network()));
-    let own = said.unwrap_or(NetworkPolicy {
-        mode: NetworkMode::NoNetwork,
-        hosts: Vec::new(),
-    });
+    let own = said.unwrap_or_else(NetworkPolicy::none);
     match section.network {
         None => own,
         Some(NetworkMode::Allowlist) => NetworkPolicy {

@@ -84,6 +84,16 @@ pub enum Network {
     Proxy(SocketAddr),
 }
 
+impl Network {
+    /// The proxy's address on the host, where it is reached.
+    pub fn proxy(&self) -> Option<SocketAddr> {
+        match self {
+            Self::None => None,
+            Self::Proxy(address) => Some(*address),
+        }
+    }
+}
+
 /// One command.
 #[derive(Debug, Clone)]
 pub struct ExecRequest {

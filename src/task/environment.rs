@@ -97,6 +97,14 @@ pub struct NetworkPolicy {
 }
 
 impl NetworkPolicy {
+    /// Nothing but the policy's API.
+    pub fn none() -> Self {
+        Self {
+            mode: NetworkMode::NoNetwork,
+            hosts: Vec::new(),
+        }
+    }
+
     /// What a section says; `None` where it says nothing. Hosts without a mode mean `allowlist`.
     pub fn of(mode: Option<NetworkMode>, hosts: &[String]) -> Option<Self> {
         let mode = mode.or((!hosts.is_empty()).then_some(NetworkMode::Allowlist))?;

@@ -17,8 +17,8 @@ use crate::trajectory::Outcome;
 
 pub(super) use need::tests_need_it;
 
-const REMOVE: &str = include_str!("remove.sh");
-const RESTORE: &str = include_str!("restore.sh");
+const REMOVE: &str = concat!(include_str!("private_git.sh"), include_str!("remove.sh"));
+const RESTORE: &str = concat!(include_str!("private_git.sh"), include_str!("restore.sh"));
 /// Where the kept commits pass through inside.
 const PASSAGE: &str = "/tmp/lego-history";
 /// Time for either script.

@@ -9,12 +9,7 @@ own_home=${HOME:-/root}
 if ! command -v mktemp >/dev/null && ! [ -e "$work/.git" ]; then exit 0; fi
 temporary=$(mktemp -d) || exit 1
 trap 'rm -rf "$temporary"' EXIT
-# Nobody's settings but these: no hooks, no filters, every owner is trusted.
-HOME=$temporary
-printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n' >"$HOME/.gitconfig"
-XDG_CONFIG_HOME=$temporary GIT_CONFIG_NOSYSTEM=1
-export HOME XDG_CONFIG_HOME GIT_CONFIG_NOSYSTEM
-unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES
+private_git "$temporary"
 
 doomed=$temporary/doomed
 : >"$doomed"

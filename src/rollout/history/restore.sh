@@ -4,10 +4,7 @@ set -u
 top=$1 kept=$2
 temporary=$(mktemp -d) || exit 1
 trap 'rm -rf "$temporary"' EXIT
-HOME=$temporary
-printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n\tfsmonitor = false\n' >"$HOME/.gitconfig"
-XDG_CONFIG_HOME=$temporary GIT_CONFIG_NOSYSTEM=1
-export HOME XDG_CONFIG_HOME GIT_CONFIG_NOSYSTEM
+private_git "$temporary"
 cd "$top" || exit 1
 if [ -z "$kept" ]; then
     [ -d .git ] && [ ! -L .git ] || exit 0

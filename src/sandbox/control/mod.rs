@@ -3,7 +3,7 @@
 //! Every backend whose init runs on this machine's kernel is driven by this, whatever made the walls around it.
 //! Descriptors travel over the socket, so that output and files take no further hop.
 
-pub(in crate::sandbox) mod forward;
+mod forward;
 pub(in crate::sandbox) mod layout;
 pub(in crate::sandbox) mod link;
 pub(in crate::sandbox) mod listing;
@@ -14,8 +14,8 @@ mod transfer;
 mod walls;
 pub(in crate::sandbox) mod wire;
 
-pub(in crate::sandbox) use session::{Control, Started, start};
+pub(in crate::sandbox) use session::{Control, Started, ports, start};
 pub(in crate::sandbox) use walls::Walls;
 
 /// Where the proxy answers inside.
-pub(in crate::sandbox) const PROXY_PORT: u16 = 8080;
+const PROXY_PORT: u16 = 8080;

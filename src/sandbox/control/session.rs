@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
+use tokio::task::JoinHandle;
 
+use super::PROXY_PORT;
+use super::forward;
 use super::layout::Layout;
 use super::link::{Link, PATIENCE, Replies};
 use super::listing::{self, Listing};
 use super::output::Bounded;
 use super::transfer;
 use super::wire::{Mode, Reply, Request, Setup};
-use crate::sandbox::egress::Egress;
-use crate::sandbox::{ExecOutput, ExecRequest, RESERVED, SandboxError, sys};
+use crate::sandbox::egress::{self, Egress};
+use crate::sandbox::{ExecOutput, ExecRequest, Network, RESERVED, SandboxError, SandboxSpec, sys};
 use crate::task::NetworkPolicy;
 
 /// How long an init may take until it is ready.
@@ -70,15 +73,65 @@ pub(in crate::sandbox) struct Control {
     pub(in crate::sandbox) name: String,
     pub(in crate::sandbox) layout: Layout,
     /// Of every command.
-    pub(in crate::sandbox) env: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
     /// Bytes that the trial may write, where that is bounded.
-    pub(in crate::sandbox) disk: Option<u64>,
-    pub(in crate::sandbox) link: Arc<Link>,
+    disk: Option<u64>,
+    link: Arc<Link>,
     /// The way to other hosts, where there can be one.
-    pub(in crate::sandbox) egress: Option<Egress>,
+    egress: Option<Egress>,
+    /// The way to the proxy, where it goes over a listener inside.
+    forwarder: Option<JoinHandle<()>>,
+}
+
+/// Ports of loopback inside on which an init listens for the host: the gateway's, and the proxy's where there is one.
+pub(in crate::sandbox) fn ports(network: &Network) -> Vec<u16> {
+    [egress::PORT]
+        .into_iter()
+        .chain(network.proxy().map(|_| PROXY_PORT))
+        .collect()
 }
 
 impl Control {
+    /// Of an init that serves. `image` is the environment below the spec's own; `listeners` are those of [`ports`].
+    pub(in crate::sandbox) fn new(
+        spec: SandboxSpec,
+        layout: Layout,
+        image: &BTreeMap<String, String>,
+        link: Arc<Link>,
+        listeners: Vec<OwnedFd>,
+    ) -> Self {
+        let mut env = layout.environment();
+        env.extend(image.clone());
+        env.extend(spec.env);
+        let mut listeners = listeners.into_iter();
+        let egress = listeners.next().map(Egress::spawn);
+        let to_proxy = listeners.next().zip(spec.network.proxy());
+        Self {
+            name: spec.name,
+            layout,
+            env,
+            disk: spec.limits.disk,
+            link,
+            egress,
+            forwarder: to_proxy.map(|(listener, proxy)| forward::spawn(listener, proxy)),
+        }
+    }
+
+    /// Where the proxy answers inside, if it does on the listener.
+    pub(in crate::sandbox) fn proxy_url(&self) -> Option<String> {
+        self.forwarder
+            .as_ref()
+            .map(|_| format!("http://127.0.0.1:{PROXY_PORT}"))
+    }
+
+    /// Cuts the sandbox off: its init ends, everything inside with it, and the way to the proxy.
+    pub(in crate::sandbox) fn close(&self) {
+        self.link.close();
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.abort();
+        }
+    }
+
     /// Opens the way to other hosts as far as the policy goes, where there can be one.
     pub(in crate::sandbox) fn allow(&self, policy: &NetworkPolicy) {
         if let Some(egress) = &self.egress {
@@ -136,6 +189,7 @@ impl Control {
         let (name, path) = (self.name.clone(), path.to_owned());
         SandboxError::Transfer { name, path, source }
     }
+
     pub(in crate::sandbox) async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError> {
         let start = Instant::now();
         let stdin = request
@@ -324,5 +378,11 @@ impl Control {
         let read = tokio::task::spawn_blocking(move || listing::read(ours)).await;
         read.unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(|error| self.transfer_error(path, error))
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.close();
     }
 }

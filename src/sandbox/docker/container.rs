@@ -24,10 +24,9 @@ use super::{DockerOptions, OWNER, ROOT};
 use crate::sandbox::control::layout::Layout;
 use crate::sandbox::control::link::Link;
 use crate::sandbox::control::wire::{Mode, Setup};
-use crate::sandbox::control::{self, Control, PROXY_PORT, Started, forward};
-use crate::sandbox::egress::{self, Egress};
+use crate::sandbox::control::{self, Control, Started};
 use crate::sandbox::owner::{self, Owner, host_name};
-use crate::sandbox::{Network, SandboxError, SandboxSpec, WORKDIR, sys};
+use crate::sandbox::{SandboxError, SandboxSpec, WORKDIR, sys};
 
 /// Time to make a container, and to start it; engines that do many at once are slow.
 const MADE: Duration = Duration::from_mins(2);
@@ -85,10 +84,6 @@ pub(super) async fn start(
     let link = Link::new(connected).map_err(|error| failed(error.to_string()))?;
     let workdir = spec.workdir.clone().or_else(|| image.workdir.clone());
     let workdir = workdir.unwrap_or_else(|| WORKDIR.to_owned());
-    let proxy = match spec.network {
-        Network::None => None,
-        Network::Proxy(address) => Some(address),
-    };
     let setup = Setup {
         name: host_name(&spec.name),
         mode: Mode::Container,
@@ -96,7 +91,7 @@ pub(super) async fn start(
         lower: None,
         workdir: workdir.clone(),
         read_only: Vec::new(),
-        listen: [egress::PORT].into_iter().chain(proxy.map(|_| PROXY_PORT)).collect(),
+        listen: control::ports(&spec.network),
         proxy_port: None,
         user: Some(image.user.clone().unwrap_or_else(|| "0".to_owned())),
         memory: None,
@@ -118,30 +113,14 @@ pub(super) async fn start(
         }
         Started::Gone => return Err(failed("its process 1 ended before it was ready".to_owned())),
     };
-    let mut listeners = listeners.into_iter();
-    let egress = listeners.next().map(Egress::spawn);
     let layout = Layout {
         mode: Mode::Container,
         scratch: PathBuf::from("/"),
         workdir,
     };
-    let mut env = layout.environment();
-    env.extend(image.env.clone());
-    env.extend(spec.env);
-    let control = Control {
-        name: spec.name,
-        layout,
-        env,
-        disk: spec.limits.disk,
-        link,
-        egress,
-    };
+    let control = Control::new(spec, layout, &image.env, link, listeners);
     let before = control.list(&control.layout.workdir).await?;
-    let forwarder = listeners
-        .next()
-        .zip(proxy)
-        .map(|(listener, proxy)| forward::spawn(listener, proxy));
-    Ok(DockerSandbox::new(control, before, container.take(), forwarder))
+    Ok(DockerSandbox::new(control, before, container.take()))
 }
 
 fn body(
@@ -270,17 +249,15 @@ impl Container {
                 self.client.connect_network("none", connect()).await
             }
         };
-        let done = tokio::time::timeout(super::CALL, done).await;
-        done.map_err(|_| format!("no answer within {:?}", super::CALL))?
-            .map_err(|error| error.to_string())
+        super::answer(done).await
     }
 
     /// Paths that are not as in the image, those that are gone among them.
     pub(super) async fn changed(&self) -> Result<Vec<String>, String> {
         let Some(id) = &self.id else { return Ok(Vec::new()) };
-        let asked = tokio::time::timeout(super::CALL, self.client.container_changes(id)).await;
-        let asked = asked.map_err(|_| format!("no answer within {:?}", super::CALL))?;
-        let changes = asked.map_err(|error| error.to_string())?.unwrap_or_default();
+        let changes = super::answer(self.client.container_changes(id))
+            .await?
+            .unwrap_or_default();
         Ok(changes.into_iter().map(|change| change.path).collect())
     }
 

@@ -154,18 +154,14 @@ impl DockerBackend {
         }
         Ok(removed)
     }
+}
 
-    /// Containers that this process has made and that are not removed yet, by their names.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
-    pub async fn own(&self) -> Result<Vec<String>, SandboxError> {
-        let here = labelled(self.client().await?, &self.options.root).await?.into_iter();
-        Ok(here
-            .filter(|(_, owner)| owner.is_here())
-            .map(|(_, owner)| owner.name)
-            .collect())
-    }
+/// The engine's answer within the time that a call has, or its words.
+async fn answer<T>(call: impl Future<Output = Result<T, bollard::errors::Error>>) -> Result<T, String> {
+    let answered = tokio::time::timeout(CALL, call).await;
+    answered
+        .map_err(|_| format!("no answer within {CALL:?}"))?
+        .map_err(|error| error.to_string())
 }
 
 /// Containers with a readable label of ours, in any state, whose folders are below `root`.
@@ -182,10 +178,7 @@ async fn labelled(client: &Docker, root: &Path) -> Result<Vec<(ContainerSummary,
                 .collect(),
         )
         .build();
-    let listed = tokio::time::timeout(CALL, client.list_containers(Some(options))).await;
-    let listed = listed
-        .map_err(|_| failed(format!("no answer within {CALL:?}")))?
-        .map_err(|error| failed(error.to_string()))?;
+    let listed = answer(client.list_containers(Some(options))).await.map_err(failed)?;
     let owner = |container: &ContainerSummary| serde_json::from_str(container.labels.as_ref()?.get(OWNER)?).ok();
     Ok(listed
         .into_iter()

@@ -2,13 +2,12 @@
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 
 use super::container::Container;
 use super::runtime::INSIDE;
 use crate::sandbox::control::listing::{self, Listing};
 use crate::sandbox::control::{Control, Walls};
-use crate::sandbox::{Isolation, SandboxError, egress};
+use crate::sandbox::{Isolation, SandboxError};
 use crate::task::{NetworkMode, NetworkPolicy};
 
 /// One sandbox. Dropping it destroys it.
@@ -18,28 +17,14 @@ pub(super) struct DockerSandbox {
     before: Listing,
     /// And whether it has the engine's network.
     container: Mutex<(Container, bool)>,
-    forwarder: Option<JoinHandle<()>>,
 }
 
 impl DockerSandbox {
-    pub(super) fn new(
-        control: Control,
-        before: Listing,
-        container: Container,
-        forwarder: Option<JoinHandle<()>>,
-    ) -> Self {
+    pub(super) fn new(control: Control, before: Listing, container: Container) -> Self {
         Self {
             control,
             before,
             container: Mutex::new((container, false)),
-            forwarder,
-        }
-    }
-
-    fn cut_off(&self) {
-        self.control.link.close();
-        if let Some(forwarder) = &self.forwarder {
-            forwarder.abort();
         }
     }
 }
@@ -72,7 +57,7 @@ impl Walls for DockerSandbox {
     }
 
     async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError> {
-        let (public, closed) = (policy.mode == NetworkMode::Public, egress::closed());
+        let (public, closed) = (policy.mode == NetworkMode::Public, NetworkPolicy::none());
         let mut container = self.container.lock().await;
         if container.1 != public {
             container
@@ -91,23 +76,15 @@ impl Walls for DockerSandbox {
     }
 
     fn proxy_url(&self) -> Option<String> {
-        self.forwarder
-            .as_ref()
-            .map(|_| format!("http://127.0.0.1:{}", crate::sandbox::control::PROXY_PORT))
+        self.control.proxy_url()
     }
 
     async fn destroy(&self) -> Result<(), SandboxError> {
-        self.cut_off();
+        self.control.close();
         let removed = self.container.lock().await.0.remove().await;
         removed.map_err(|reason| SandboxError::Exec {
             name: self.control.name.clone(),
             reason: format!("it could not be removed: {reason}"),
         })
-    }
-}
-
-impl Drop for DockerSandbox {
-    fn drop(&mut self) {
-        self.cut_off();
     }
 }

@@ -39,19 +39,11 @@ struct State {
     refused: Mutex<Vec<String>>,
 }
 
-/// Nothing but the proxy of the policy.
-pub(in crate::sandbox) fn closed() -> NetworkPolicy {
-    NetworkPolicy {
-        mode: NetworkMode::NoNetwork,
-        hosts: Vec::new(),
-    }
-}
-
 impl Egress {
     /// Serves connections of this listener; nothing is let through yet.
     pub(in crate::sandbox) fn spawn(listener: OwnedFd) -> Self {
         let state = Arc::new(State {
-            policy: Mutex::new(closed()),
+            policy: Mutex::new(NetworkPolicy::none()),
             refused: Mutex::default(),
         });
         let serving = Arc::clone(&state);

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::process::Child;
-use tokio::task::JoinHandle;
 
 use crate::sandbox::control::{Control, Walls};
 use crate::sandbox::{Isolation, SandboxError, owner, tree};
@@ -24,7 +23,6 @@ pub(super) struct LocalSandbox {
     /// Lower folder of an overlay; `None` where the source was copied.
     pub(super) lower: Option<PathBuf>,
     pub(super) child: Mutex<Option<Child>>,
-    pub(super) forwarder: Option<JoinHandle<()>>,
     pub(super) isolation: Isolation,
     pub(super) proxy_url: Option<String>,
 }
@@ -87,10 +85,7 @@ impl Walls for LocalSandbox {
     async fn destroy(&self) -> Result<(), SandboxError> {
         let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(child) = child else { return Ok(()) };
-        self.control.link.close();
-        if let Some(forwarder) = &self.forwarder {
-            forwarder.abort();
-        }
+        self.control.close();
         let folder = self.control.layout.scratch.clone();
         let done = tokio::task::spawn_blocking(move || tear_down(child, &folder)).await;
         let done = done.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -103,10 +98,7 @@ impl Walls for LocalSandbox {
 
 impl Drop for LocalSandbox {
     fn drop(&mut self) {
-        self.control.link.close();
-        if let Some(forwarder) = &self.forwarder {
-            forwarder.abort();
-        }
+        self.control.close();
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(child) = child else { return };
         let folder = self.control.layout.scratch.clone();

@@ -1,5 +1,6 @@
 //! Makes one sandbox: its host folder, its init, and the word that it is ready.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,9 @@ use super::{FOLDERS, LocalOptions, NOBODY, WEAK, WEAKER};
 use crate::sandbox::control::layout::Layout;
 use crate::sandbox::control::link::Link;
 use crate::sandbox::control::wire::{Mode, Mount, Setup};
-use crate::sandbox::control::{self, Control, PROXY_PORT, Started, forward};
-use crate::sandbox::egress::{self, Egress};
+use crate::sandbox::control::{self, Control, Started};
 use crate::sandbox::owner::{Owner, host_name};
-use crate::sandbox::{INIT_COMMAND, Isolation, Network, SandboxError, SandboxSpec, WORKDIR, owner, tree};
+use crate::sandbox::{INIT_COMMAND, Isolation, SandboxError, SandboxSpec, WORKDIR, owner, tree};
 
 /// More entries than this are not copied where an overlay is possible.
 const COPY_ENTRIES: usize = 5000;
@@ -79,10 +79,7 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         return Err(failed(&"its folder is gone").into());
     };
     let workdir = spec.workdir.clone().unwrap_or_else(|| WORKDIR.to_owned());
-    let proxy = match spec.network {
-        Network::None => None,
-        Network::Proxy(address) => Some(address),
-    };
+    let (proxy, weak) = (spec.network.proxy(), mode == Mode::Weak);
     let setup = Setup {
         name: host_name(&spec.name),
         mode,
@@ -97,10 +94,11 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
                 at: path.clone(),
             })
             .collect(),
-        listen: match (mode, proxy) {
-            (Mode::Weak, _) => Vec::new(),
-            (_, None) => vec![egress::PORT],
-            (_, Some(_)) => vec![egress::PORT, PROXY_PORT],
+        // Without a network of its own it would listen on the host's.
+        listen: if weak {
+            Vec::new()
+        } else {
+            control::ports(&spec.network)
         },
         proxy_port: proxy.map(|address| address.port()),
         user: None,
@@ -144,45 +142,25 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
             });
         }
     };
-    let weak = mode == Mode::Weak;
     let isolation = match (weak, landlock) {
         (false, _) => Isolation::Namespaces,
         (true, true) => Isolation::Weak(WEAK),
         (true, false) => Isolation::Weak(WEAKER),
     };
-    let proxy_url = proxy.map(|address| {
-        if weak {
-            format!("http://{address}")
-        } else {
-            format!("http://127.0.0.1:{PROXY_PORT}")
-        }
-    });
-    let mut listeners = listeners.into_iter();
-    let egress = listeners.next().map(Egress::spawn);
-    let forwarder = listeners
-        .next()
-        .zip(proxy)
-        .map(|(listener, proxy)| forward::spawn(listener, proxy));
     let scratch = folder.0.take().unwrap_or(scratch);
     let layout = Layout { mode, scratch, workdir };
-    let mut env = layout.environment();
-    env.extend(spec.env);
-    let control = Control {
-        name: spec.name,
-        layout,
-        env,
-        disk: spec.limits.disk,
-        link,
-        egress,
-    };
+    let source = spec.source.clone();
+    let control = Control::new(spec, layout, &BTreeMap::new(), link, listeners);
     Ok(LocalSandbox {
+        // Without namespaces the host's own address is the one inside.
+        proxy_url: control
+            .proxy_url()
+            .or_else(|| proxy.map(|address| format!("http://{address}"))),
         control,
-        source: spec.source,
+        source,
         lower,
         child: Mutex::new(Some(child)),
-        forwarder,
         isolation,
-        proxy_url,
     })
 }
 

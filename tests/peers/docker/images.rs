@@ -6,11 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Run, Task, docker, image};
+use super::{Run, TEST, Task, docker, image};
 
 const SOLUTION: &str = "#!/bin/sh\n: >done\n";
-const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
-
 /// A registry with an empty store, its log in a file.
 struct Registry {
     server: Child,

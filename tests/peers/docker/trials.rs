@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Run, Task, containers, image, lego, rows};
+use super::{Run, TEST, Task, containers, image, lego, rows};
 use crate::{root, succeeds};
-
-/// Gives 1 where the agent left `done`.
-const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
 
 #[test]
 fn the_oracle_solves_what_a_do_nothing_does_not() {
