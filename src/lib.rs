@@ -21,6 +21,7 @@ pub mod inference;
 pub mod scaffold;
 pub mod verifier;
 // rank 4
+pub mod balance;
 pub mod buffer;
 // rank 5
 pub mod proxy;

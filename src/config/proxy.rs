@@ -11,6 +11,10 @@ use super::HumanDuration;
 pub struct ProxySection {
     /// Address to listen on; port 0 picks a free one.
     pub listen: String,
+    /// Base URL by which agents elsewhere reach it, such as `http://10.0.0.5:8000`; absent: where it listens. For
+    /// backend `harbor` and `lego serve-proxy`.
+    #[schemars(length(min = 1))]
+    pub public_url: Option<String>,
     /// How long a generation runs on after its client dropped, waiting for the same request again; and how long the
     /// byte-identical request of a session is given the same answer, so that no retry trains twice.
     pub retry_grace: HumanDuration,
@@ -23,6 +27,7 @@ impl Default for ProxySection {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:0".to_owned(),
+            public_url: None,
             retry_grace: HumanDuration::from_secs(60),
             turn_cap: None,
         }

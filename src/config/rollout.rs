@@ -36,6 +36,8 @@ pub struct RolloutSection {
     pub dynamic_sampling: bool,
     /// Groups sampled beyond `groups_per_step` at most, with `dynamic_sampling`.
     pub max_extra_groups: u32,
+    /// What ends the last trials of a step that the others wait for; absent: nothing but their own limits.
+    pub tail_kill: Option<TailKill>,
     /// Rows become durable at the latest after this time.
     pub flush: HumanDuration,
 }
@@ -64,7 +66,33 @@ impl Default for RolloutSection {
             max_retries: 2,
             dynamic_sampling: false,
             max_extra_groups: 0,
+            tail_kill: None,
             flush: HumanDuration::from_secs(30),
+        }
+    }
+}
+
+/// Ends stragglers: once every trial of a step has begun and so many have ended, the others have `grace` to end, and are
+/// then cancelled. What is cancelled leaves the update, and is counted as `cancelled`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TailKill {
+    /// Trials of a step below which none is a straggler.
+    #[schemars(range(min = 2))]
+    pub min_trials: u32,
+    /// Share of them that has ended.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub share: f64,
+    /// Time for the others from then on.
+    pub grace: HumanDuration,
+}
+
+impl Default for TailKill {
+    fn default() -> Self {
+        Self {
+            min_trials: 16,
+            share: 0.9,
+            grace: HumanDuration::from_secs(300),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, HumanDuration};
+use super::{ByteSize, HarborSection, HumanDuration};
 use crate::task::NetworkMode;
 
 /// Where the agent's commands run.
@@ -44,6 +44,8 @@ pub struct SandboxSection {
     pub mirror: BTreeMap<String, String>,
     /// The container engine.
     pub docker: DockerSection,
+    /// Harbor's command.
+    pub harbor: HarborSection,
 }
 
 impl Default for SandboxSection {
@@ -62,6 +64,7 @@ impl Default for SandboxSection {
             registry: None,
             mirror: BTreeMap::new(),
             docker: DockerSection::default(),
+            harbor: HarborSection::default(),
         }
     }
 }
@@ -76,11 +79,18 @@ pub struct DockerSection {
     /// Containers that start at the same time.
     #[schemars(range(min = 1, max = 1024))]
     pub starts: u32,
+    /// Bytes that images which runs pulled or built may hold in the engine's store: those used longest ago leave for
+    /// new ones. Absent: none leaves. What was there before a run asked for it always stays.
+    pub image_cache: Option<ByteSize>,
 }
 
 impl Default for DockerSection {
     fn default() -> Self {
-        Self { host: None, starts: 4 }
+        Self {
+            host: None,
+            starts: 4,
+            image_cache: None,
+        }
     }
 }
 
@@ -107,6 +117,8 @@ pub enum BackendName {
     Local,
     /// Containers of Docker or Podman on this machine.
     Docker,
+    /// Trials are run by an installed Harbor, in any environment that it has.
+    Harbor,
 }
 
 /// What evidence of reward hacking does to an episode.

@@ -28,6 +28,7 @@ impl PipelineError {
                 | Self::Worker(_)
                 | Self::Engine(_)
                 | Self::Sandbox(_)
+                | Self::Harbor(_)
                 | Self::Scaffold(_)
                 | Self::RunDir(RunDirError::Io { .. })
         )
@@ -136,6 +137,9 @@ pub enum PipelineError {
     /// The sandboxes.
     #[error(transparent)]
     Sandbox(#[from] crate::sandbox::SandboxError),
+    /// Harbor is not there.
+    #[error(transparent)]
+    Harbor(#[from] crate::rollout::HarborError),
     /// The agent.
     #[error(transparent)]
     Scaffold(#[from] crate::scaffold::ScaffoldError),

@@ -71,6 +71,8 @@ impl Front {
         };
         let listener = TcpListener::bind(&config.proxy.listen).await.map_err(listen_error)?;
         let address = listener.local_addr()?;
+        let here = || format!("http://{address}");
+        let base_url = config.proxy.public_url.clone().unwrap_or_else(here);
         let tool_parser = match &answering.source {
             Source::Policy(policy) => policy.tool_format.map(ToolFormat::name).unwrap_or_default(),
             Source::Hosted(_) => "",
@@ -83,7 +85,7 @@ impl Front {
             retry_grace: config.proxy.retry_grace.0,
             capture: config.capture.train,
             builder: config.capture.builder,
-            ..ProxyOptions::over(answering.source, &answering.model, &format!("http://{address}"))
+            ..ProxyOptions::over(answering.source, &answering.model, &base_url)
         };
         Ok(Self {
             options,

@@ -237,6 +237,7 @@ impl Online {
                 break;
             }
             cursor = after;
+            self.fetch_ahead(config, cursor);
             let mut plans = self.plans(config, step, &picked);
             sampled.episodes.extend(durable.take(&mut plans));
             let planned = plans.len();
@@ -269,6 +270,14 @@ impl Online {
         // The order of arrival depends on the machine; the update must not.
         sampled.episodes.sort_by(|a, b| a.episode_id.cmp(&b.episode_id));
         Ok((!sampled.episodes.is_empty()).then_some(sampled))
+    }
+
+    /// While a step is sampled, the images of the next one's tasks come.
+    fn fetch_ahead(&self, config: &RunConfig, cursor: u64) {
+        let next = config.rollout.groups_per_step as usize;
+        let (picked, _) = self.order.take(cursor, next, &mut BTreeSet::new());
+        let tasks = picked.iter().map(|&index| Arc::clone(&self.train.tasks[index].task));
+        self.stack.context.fetch_ahead(tasks.collect());
     }
 
     fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {

@@ -14,7 +14,7 @@ use super::front::{Front, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, RunConfig, UnparsedToolCall};
 use crate::proxy::Proxy;
-use crate::rollout::{TrialContext, image_of};
+use crate::rollout::{Harbor, HarborAgent, TrialContext, image_of};
 use crate::sandbox::docker::{DockerBackend, DockerOptions};
 use crate::sandbox::local::{LocalBackend, LocalOptions};
 use crate::sandbox::{Backend, Image, Isolation, SandboxSpec};
@@ -95,7 +95,14 @@ impl Stack {
         let shard_meta = front.shard_meta(work.run_id);
         let model = front.options.model.clone();
         let (window, max_tokens) = (front.options.window, front.options.max_tokens);
-        let scaffold = scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?;
+        let harbor = match config.sandbox.backend {
+            BackendName::Harbor => Some(Harbor::find(&config.sandbox.harbor).await?),
+            BackendName::Local | BackendName::Docker => None,
+        };
+        let scaffold: Arc<dyn Scaffold> = match &harbor {
+            Some(harbor) => Arc::new(HarborAgent::new(harbor, &config.scaffold)),
+            None => scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?,
+        };
         let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
         let server = serve(&proxy, front.listener, &stop);
@@ -109,28 +116,35 @@ impl Stack {
                 read_only: config.scaffold.runtime_mount.clone(),
                 host: config.sandbox.docker.host.clone(),
                 starts: config.sandbox.docker.starts as usize,
+                image_cache: config.sandbox.docker.image_cache.map(|size| size.0),
+                build_logs: Some(work.trials.join("images")),
                 ..DockerOptions::new(&options.init_exe, &options.scratch)
             }))),
+            BackendName::Harbor => Backend::Elsewhere,
         };
-        backend.reap().await?;
-        if let Isolation::Weak(missing) = backend.isolation().await? {
-            observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
-        }
-        if scaffold.runs_inside() {
-            let image = image_of(work.sample, &config.sandbox);
-            probe(&backend, scaffold.as_ref(), &options.scratch, image).await?;
+        if harbor.is_none() {
+            backend.reap().await?;
+            if let Isolation::Weak(missing) = backend.isolation().await? {
+                observer(PipelineEvent::Warning(format!("sandboxes are weak here: {missing}")));
+            }
+            if scaffold.runs_inside() {
+                let image = image_of(work.sample, &config.sandbox);
+                probe(&backend, scaffold.as_ref(), &options.scratch, image).await?;
+            }
         }
         let watch = Arc::clone(observer);
         let context = Arc::new(TrialContext {
             run_id: work.run_id.to_owned(),
             backend,
             scaffold,
+            harbor,
             proxy,
             proxy_address: front.address,
             scaffold_section: config.scaffold.clone(),
             sandbox_section: config.sandbox.clone(),
             verifier_section: config.verifier.clone(),
             max_retries: config.rollout.max_retries,
+            tail_kill: config.rollout.tail_kill,
             reward_unfinished: config.rollout.reward_unfinished,
             unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,
             turn_cap: config.proxy.turn_cap,

@@ -1,6 +1,7 @@
 //! `agent`: the agent's keys fit it, and its program is there.
 
 use super::{Check, Context, Finding, Purpose};
+use crate::config::{BackendName, Loaded};
 use crate::scaffold;
 
 pub(super) struct Agent;
@@ -18,6 +19,9 @@ impl Check for Agent {
         let run = context.run;
         if !context.purpose.samples() {
             return Vec::new();
+        }
+        if run.config.sandbox.backend == BackendName::Harbor {
+            return self.of_harbor(run);
         }
         let agent = match scaffold::by_name(&run.config.scaffold) {
             Ok(agent) => agent,
@@ -42,5 +46,41 @@ impl Check for Agent {
                     .help("install it, or name its folder as `runtime_mount`")
             })
             .collect()
+    }
+}
+
+/// Agents of ours that Harbor does not have.
+const OURS: [&str; 2] = ["builtin", "custom"];
+/// Harbor's agents that run inside its environment, and reach nothing on this machine's own loopback.
+const INSIDE: [&str; 5] = ["claude-code", "codex", "mini-swe-agent", "opencode", "openhands"];
+
+impl Agent {
+    fn of_harbor(&self, run: &Loaded) -> Vec<Finding> {
+        let (scaffold, harbor) = (&run.config.scaffold, &run.config.sandbox.harbor);
+        let agent = harbor.agent.as_deref().unwrap_or(&scaffold.name);
+        let proxy = &run.config.proxy;
+        let local = ["127.", "localhost", "[::1]"]
+            .iter()
+            .any(|host| proxy.listen.starts_with(host));
+        let mut found = Vec::new();
+        if OURS.contains(&agent) {
+            let text = format!("scaffold.name = \"{agent}\": Harbor has no such agent");
+            found.push(
+                Finding::fatal(self.id(), text)
+                    .at(run, "scaffold.name")
+                    .help("name one of Harbor's agents, as `sandbox.harbor.agent` or by --scaffold"),
+            );
+        }
+        if INSIDE.contains(&agent) && local && proxy.public_url.is_none() {
+            let text = format!(
+                "`{agent}` runs inside Harbor's environment and does not reach {} there",
+                proxy.listen
+            );
+            found.push(Finding::fatal(self.id(), text).at(run, "proxy.listen").help(
+                "let the proxy listen where the environment reaches it (for docker `172.17.0.1:0`), and write that address, \
+                 or the one it is reached by, as `proxy.public_url`",
+            ));
+        }
+        found
     }
 }

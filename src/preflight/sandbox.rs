@@ -1,7 +1,8 @@
 //! Settings of `[sandbox]` that the chosen backend would ignore.
 
 use super::{Check, Context, Finding};
-use crate::config::{BackendName, DockerSection};
+use crate::config::{BackendName, DockerSection, HarborSection};
+use crate::rollout::without_effect;
 
 /// `sandbox`
 pub(super) struct Sandbox;
@@ -16,24 +17,49 @@ impl Check for Sandbox {
     }
 
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
-        let section = &context.run.config.sandbox;
-        if section.backend != BackendName::Local || !context.purpose.draws_tasks() {
+        let config = &context.run.config;
+        let section = &config.sandbox;
+        if !context.purpose.draws_tasks() {
             return Vec::new();
         }
-        let set = [
-            ("sandbox.registry", section.registry.is_some()),
-            ("sandbox.mirror", !section.mirror.is_empty()),
-            ("sandbox.docker", section.docker != DockerSection::default()),
-            ("sandbox.timeouts.build", section.timeouts.build.is_some()),
-        ];
-        set.into_iter()
-            .filter(|(_, set)| *set)
-            .map(|(key, _)| {
-                let text = format!("{key} has no effect: the `local` backend uses no images");
-                Finding::fatal(self.id(), text)
-                    .at(context.run, key)
-                    .help("set `sandbox.backend = \"docker\"`, or leave the key out")
-            })
-            .collect()
+        let of_docker = section.docker != DockerSection::default();
+        let of_harbor = section.harbor != HarborSection::default();
+        let (because, keys) = match section.backend {
+            BackendName::Local => (
+                "the `local` backend uses no images",
+                set([
+                    ("sandbox.registry", section.registry.is_some()),
+                    ("sandbox.mirror", !section.mirror.is_empty()),
+                    ("sandbox.docker", of_docker),
+                    ("sandbox.harbor", of_harbor),
+                    ("sandbox.timeouts.build", section.timeouts.build.is_some()),
+                ]),
+            ),
+            BackendName::Docker => (
+                "the `docker` backend does not run Harbor",
+                set([("sandbox.harbor", of_harbor)]),
+            ),
+            BackendName::Harbor => ("Harbor runs the trials", {
+                let mut keys = without_effect(section, &config.scaffold);
+                keys.extend(set([("verifier.repeats", config.verifier.repeats > 1)]));
+                keys
+            }),
+        };
+        let public = config.proxy.public_url.is_some() && section.backend != BackendName::Harbor;
+        let all = keys.into_iter().map(|key| (key, because)).chain(public.then_some((
+            "proxy.public_url",
+            "sandboxes here reach the proxy by a way of their own",
+        )));
+        all.map(|(key, because)| {
+            Finding::fatal(self.id(), format!("{key} has no effect: {because}"))
+                .at(context.run, key)
+                .help("choose the backend that it is for by `sandbox.backend`, or leave the key out")
+        })
+        .collect()
     }
+}
+
+/// Those that are set.
+fn set<const N: usize>(keys: [(&'static str, bool); N]) -> Vec<&'static str> {
+    keys.into_iter().filter(|(_, set)| *set).map(|(key, _)| key).collect()
 }

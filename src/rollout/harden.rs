@@ -1,6 +1,7 @@
 //! A sandbox before its agent: started, ready, without the history that holds the fix; and what of it is known, so that
 //! what the agent did can be told afterwards.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::health;
 use super::history::{History, tests_need_it};
 use super::outcome::Failure;
 use super::trial::TrialContext;
-use crate::sandbox::{Sandbox, SandboxError};
+use crate::sandbox::{ExecRequest, Sandbox, SandboxError};
 use crate::task::{Stage, TaskError};
 use crate::verifier::{Changes, Owned, Watch, owned_paths};
 
@@ -58,6 +59,7 @@ impl TrialContext {
         sandbox: Arc<dyn Sandbox>,
     ) -> Result<Ready, Failure> {
         let (inside, workdir, folder) = (sandbox.as_ref(), sandbox.workdir(), self.folder(plan));
+        users_exist(inside, &stages).await?;
         let check = plan.task.config.environment.healthcheck.as_ref();
         health::wait(inside, check, self.setup_limit()).await?;
         let tests: Vec<_> = stages.iter().flat_map(|stage| stage.tests.clone()).collect();
@@ -129,6 +131,35 @@ impl TrialContext {
             .setup
             .map_or(super::trial_spec::SETUP, |limit| limit.0)
     }
+}
+
+/// Fails where the task names a user that is not there: no other try can help.
+async fn users_exist(sandbox: &dyn Sandbox, stages: &[Stage]) -> Result<(), Failure> {
+    let named = stages.iter().flat_map(|stage| {
+        // Tests with an image of their own have its users.
+        let verifier = stage
+            .verifier_user
+            .as_ref()
+            .filter(|_| stage.verifier_environment.is_none());
+        stage.agent_user.as_ref().into_iter().chain(verifier)
+    });
+    let named: BTreeSet<&String> = named.filter(|user| !matches!(user.as_str(), "root" | "0")).collect();
+    for user in named {
+        let mut request = ExecRequest::shell(":");
+        request.user = Some(user.clone());
+        request.cwd = Some("/".to_owned());
+        match sandbox.exec(request).await {
+            Ok(_) => {}
+            Err(error @ SandboxError::Exec { .. }) => {
+                return Err(Failure {
+                    retry: false,
+                    ..setup(&error)
+                });
+            }
+            Err(error) => return Err(setup(&error)),
+        }
+    }
+    Ok(())
 }
 
 fn folder_for_history(needed: bool, near: &Path) -> Result<Option<tempfile::TempDir>, Failure> {

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::outcome::{Failure, chain};
+use super::outcome::Failure;
 use crate::sandbox::{ExecRequest, Sandbox};
 use crate::task::Healthcheck;
-use crate::trajectory::Outcome;
 
 /// Runs the check until it succeeds. As for an image's own: failures of the start period do not count, and `retries`
 /// in a row after it mean that the environment is broken.
@@ -20,11 +19,8 @@ pub(super) async fn wait(sandbox: &dyn Sandbox, check: Option<&Healthcheck>, bou
         let starting = began.elapsed() < check.start_period_sec.duration();
         let mut request = ExecRequest::shell(&check.command);
         request.timeout = check.timeout_sec.duration().min(bound);
-        let ran = sandbox.exec(request).await.map_err(|error| Failure {
-            outcome: Outcome::EnvSetupFailed,
-            reason: chain(&error),
-            retry: true,
-        })?;
+        let limit = request.timeout;
+        let ran = sandbox.exec(request).await.map_err(|error| Failure::setup(&error))?;
         if ran.exit_code == 0 {
             return Ok(());
         }
@@ -35,16 +31,16 @@ pub(super) async fn wait(sandbox: &dyn Sandbox, check: Option<&Healthcheck>, bou
             check.interval_sec.duration()
         };
         if failures >= check.retries.max(1) || began.elapsed() + pause > bound {
-            return Err(Failure {
-                outcome: Outcome::EnvSetupFailed,
-                reason: format!(
-                    "the environment is not ready: `{}` failed {failures} times after its start period, last with exit code {}: {}",
-                    check.command,
-                    ran.exit_code,
-                    ran.output.trim()
-                ),
-                retry: true,
-            });
+            let last = if ran.timed_out {
+                format!("it did not end within {limit:?}")
+            } else {
+                format!("with exit code {}", ran.exit_code)
+            };
+            return Err(Failure::not_ready(format!(
+                "the environment is not ready: `{}` failed {failures} times after its start period, last {last}: {}",
+                check.command,
+                ran.output.trim()
+            )));
         }
         tokio::time::sleep(pause).await;
     }

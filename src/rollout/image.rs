@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::config::{BackendName, SandboxSection};
-use crate::sandbox::Image;
+use crate::sandbox::{Image, mirrored};
 use crate::task::{Stage, Task, TestsImage};
 
 const COMPOSE: [&str; 4] = [
@@ -16,6 +16,9 @@ const COMPOSE: [&str; 4] = [
 /// Why the backend cannot run this task, if it cannot: said before anything starts, and by the trial itself.
 pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<String> {
     let folder = task.dir.display();
+    if section.backend == BackendName::Harbor {
+        return None;
+    }
     if task.config.environment.gpus.is_some_and(|gpus| gpus > 0) {
         return Some(format!("{folder} asks for a GPU: no backend gives one to a task yet"));
     }
@@ -48,7 +51,7 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
             "{folder} has no image: set `environment.docker_image` in its task.toml, configure `sandbox.registry`, or give it \
              an environment/Dockerfile"
         )),
-        BackendName::Docker => None,
+        BackendName::Docker | BackendName::Harbor => None,
     }
 }
 
@@ -57,12 +60,12 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
 ///
 /// `sandbox.mirror` replaces the beginning of a name that is pulled, the longest that fits.
 pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
-    let named = |name: String| Image::Named(mirrored(name, section));
+    let named = |name: &str| Image::Named(mirrored(name, &section.mirror));
     if let Some(image) = &task.config.environment.docker_image {
-        return Some(named(image.clone()));
+        return Some(named(image));
     }
     if let Some(registry) = &section.registry {
-        return Some(named(format!("{registry}{}", task.id.to_lowercase())));
+        return Some(named(&format!("{registry}{}", task.id.to_lowercase())));
     }
     let context = task.dir.join("environment");
     let name = format!("lego/{}", task.id.to_lowercase());
@@ -75,7 +78,7 @@ pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
 /// What tests start from that have an image of their own.
 pub(super) fn image_of_tests(task: &Task, own: &TestsImage, section: &SandboxSection) -> Image {
     match own {
-        TestsImage::Named(name) => Image::Named(mirrored(name.clone(), section)),
+        TestsImage::Named(name) => Image::Named(mirrored(name, &section.mirror)),
         TestsImage::Built(context) => {
             let name = format!("lego/{}-tests", task.id.to_lowercase());
             built(task, section, context.clone(), name)
@@ -88,22 +91,17 @@ fn built(task: &Task, section: &SandboxSection, context: PathBuf, name: String) 
         || task.build_timeout().mul_f64(section.timeout_multiplier),
         |limit| limit.0,
     );
-    Image::Build { context, name, timeout }
-}
-
-fn mirrored(name: String, section: &SandboxSection) -> String {
-    let fits = section
-        .mirror
-        .iter()
-        .filter_map(|(from, to)| name.strip_prefix(from.as_str()).map(|rest| (from.len(), to, rest)));
-    match fits.max_by_key(|(length, ..)| *length) {
-        Some((_, to, rest)) => format!("{to}{rest}"),
-        None => name,
+    Image::Build {
+        context,
+        name,
+        timeout,
+        mirror: section.mirror.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
@@ -133,6 +131,7 @@ mod tests {
             context: plain.dir.join("environment"),
             name: "lego/fix__me-1".to_owned(),
             timeout: Duration::from_mins(10),
+            mirror: BTreeMap::new(),
         };
         assert_eq!(image_of(&plain, &section), Some(build));
         assert_eq!(image_of(&task("", false).1, &section), None);

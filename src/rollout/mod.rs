@@ -7,6 +7,7 @@ mod artifacts;
 mod atif;
 mod evaluate;
 mod event;
+mod harbor;
 mod harden;
 mod health;
 mod history;
@@ -25,6 +26,8 @@ mod trial_verdict;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
+pub(crate) use harbor::without_effect;
+pub use harbor::{Harbor, HarborAgent, HarborError};
 pub use image::{image_of, unfit};
 pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;

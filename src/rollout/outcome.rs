@@ -18,9 +18,14 @@ pub(super) struct Failure {
 impl Failure {
     /// The sandbox could not be made ready.
     pub(super) fn setup(error: &dyn std::error::Error) -> Self {
+        Self::not_ready(chain(error))
+    }
+
+    /// The same, as seen from here.
+    pub(super) fn not_ready(reason: impl Into<String>) -> Self {
         Self {
             outcome: Outcome::EnvSetupFailed,
-            reason: chain(error),
+            reason: reason.into(),
             retry: true,
         }
     }
@@ -40,6 +45,14 @@ impl Failure {
             outcome: Outcome::Cancelled,
             reason: "cancelled".to_owned(),
             retry: false,
+        }
+    }
+
+    /// We ended it, since the others of its step had ended.
+    pub(super) fn straggler() -> Self {
+        Self {
+            reason: "the other trials had ended, and its `rollout.tail_kill.grace` was over".to_owned(),
+            ..Self::cancelled()
         }
     }
 
@@ -95,11 +108,9 @@ pub(super) fn of_agent_inside(end: &AgentEnd, capture: &SessionCapture) -> Resul
     };
     let failed = matches!(end, AgentEnd::Failed { .. });
     if capture.audit.num_calls == 0 && !capture.context_overflow {
-        return Err(Failure {
-            outcome: Outcome::EnvSetupFailed,
-            reason: format!("the agent ended without a model call{said}"),
-            retry: true,
-        });
+        return Err(Failure::not_ready(format!(
+            "the agent ended without a model call{said}"
+        )));
     }
     if failed && capture.n_engine_errors > 0 {
         return Err(Failure::infrastructure(format!(

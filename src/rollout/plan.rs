@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::task::Task;
 use crate::trajectory::{EpisodeId, GroupId, SamplingParams};
@@ -33,6 +34,8 @@ pub struct TrialPlan {
     pub seed: u64,
     /// What it is for.
     pub purpose: Purpose,
+    /// Fires when this trial is to stop.
+    pub cancel: CancellationToken,
     /// Number of its first try; above 0 where an earlier start has tried it and is not counted.
     pub first_attempt: u32,
 }
@@ -76,6 +79,7 @@ pub fn group_plans(
             sampling,
             seed: trial_seed(run_seed, &task.id, step, episode_index, purpose),
             purpose,
+            cancel: CancellationToken::new(),
             first_attempt: 0,
         })
         .collect()

@@ -6,22 +6,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::harbor::Harbor;
 use super::harden::Ready;
+use super::image::image_of;
 use super::outcome::{Failure, chain};
 use super::trial_files::{Ended, Spans, since};
 use super::trial_spec::TEARDOWN;
 use super::trial_stages::StageRecord;
 use super::{Observer, RolloutEvent, TrialPlan};
-use crate::config::{SandboxSection, ScaffoldSection, VerifierSection};
+use crate::config::{SandboxSection, ScaffoldSection, TailKill, VerifierSection};
 use crate::metrics::quantile;
 use crate::proxy::{Proxy, SessionCapture, SessionOptions, SessionTicket};
-use crate::sandbox::Backend;
+use crate::sandbox::{Backend, Image};
 use crate::scaffold::{AgentReport, Scaffold};
+use crate::task::Task;
 use crate::trajectory::{Episode, Outcome, Timings, TrialId};
 use crate::verifier::{HackFlag, Verdict};
+
+/// Images that are fetched ahead at the same time: trials that run need the network and the disk, too.
+const FETCHES: usize = 2;
 
 /// What all trials of a rollout share.
 pub struct TrialContext {
@@ -31,6 +38,8 @@ pub struct TrialContext {
     pub backend: Backend,
     /// The agent.
     pub scaffold: Arc<dyn Scaffold>,
+    /// Who runs whole trials in place of backend and scaffold, where Harbor is to.
+    pub harbor: Option<Harbor>,
     /// The API in front of the policy.
     pub proxy: Proxy,
     /// Where it listens.
@@ -43,6 +52,8 @@ pub struct TrialContext {
     pub verifier_section: VerifierSection,
     /// Tries after an infrastructure failure.
     pub max_retries: u32,
+    /// What ends the last trials of a step.
+    pub tail_kill: Option<TailKill>,
     /// Whether an episode that ran out of turns, tokens or time keeps the verifier's reward; else it gets 0.
     pub reward_unfinished: bool,
     /// Model calls of a session at most, whatever the scaffold allows.
@@ -72,6 +83,8 @@ pub struct TrialRecord {
     pub outcome: Outcome,
     /// Why, where that is not the agent's own end.
     pub reason: Option<String>,
+    /// Whether another try may help.
+    pub retry: bool,
     /// The verifier's word, over all stages.
     pub verdict: Option<Verdict>,
     /// What the agent left that could have touched it.
@@ -84,6 +97,8 @@ pub struct TrialRecord {
     pub capture: Option<SessionCapture>,
     /// How the agent ended.
     pub report: Option<AgentReport>,
+    /// Its version, where another program than ours found it out.
+    pub agent_version: Option<String>,
     /// Where the time went.
     pub timings: Timings,
     /// When the phases were.
@@ -105,9 +120,7 @@ impl TrialContext {
             });
             let mut record = self.attempt(&plan, attempt).await;
             record.timings.queue_wait_s = queue_wait.as_secs_f32();
-            let again = matches!(record.outcome, Outcome::EnvSetupFailed | Outcome::InfraError)
-                && attempt - plan.first_attempt < self.max_retries
-                && !self.cancel.is_cancelled();
+            let again = record.retry && attempt - plan.first_attempt < self.max_retries && !plan.cancel.is_cancelled();
             if again {
                 (self.observer)(RolloutEvent::Retried {
                     name: plan.name(),
@@ -133,29 +146,55 @@ impl TrialContext {
         }
     }
 
+    /// Makes images be there before trials of these tasks ask for them. What fails here, the trials say.
+    pub fn fetch_ahead(self: &Arc<Self>, tasks: Vec<Arc<Task>>) {
+        let context = Arc::clone(self);
+        tokio::spawn(async move {
+            let section = &context.sandbox_section;
+            let images: Vec<Image> = tasks.iter().filter_map(|task| image_of(task, section)).collect();
+            let fetching = stream::iter(images).for_each_concurrent(FETCHES, |image| {
+                let context = Arc::clone(&context);
+                async move {
+                    if let Err(error) = context.backend.fetch(&image).await {
+                        tracing::warn!(error = chain(&error), "an image could not be fetched ahead");
+                    }
+                }
+            });
+            context.cancel.run_until_cancelled(fetching).await;
+        });
+    }
+
     async fn attempt(&self, plan: &TrialPlan, attempt: u32) -> TrialRecord {
         let began = Instant::now();
         let mut record = TrialRecord {
             outcome: Outcome::Cancelled,
             reason: None,
+            retry: false,
             verdict: None,
             flags: Vec::new(),
             stages: Vec::new(),
             unjudged_step: None,
             capture: None,
             report: None,
+            agent_version: None,
             timings: Timings::default(),
             spans: Spans::default(),
         };
-        let result = if self.cancel.is_cancelled() {
-            Err(Failure::cancelled())
-        } else {
-            self.in_sandbox(plan, attempt, &mut record).await
+        let result = match &self.harbor {
+            _ if plan.cancel.is_cancelled() => Err(Failure::cancelled()),
+            Some(harbor) => self.in_harbor(harbor, plan, &mut record).await,
+            None => self.in_sandbox(plan, attempt, &mut record).await,
         };
         match result {
             Ok(outcome) => record.outcome = outcome,
             Err(failure) => {
+                let straggler = plan.cancel.is_cancelled() && !self.cancel.is_cancelled();
+                let failure = match failure.outcome {
+                    Outcome::Cancelled if straggler => Failure::straggler(),
+                    _ => failure,
+                };
                 record.outcome = failure.outcome;
+                record.retry = failure.retry;
                 record.reason = Some(failure.reason);
             }
         }
@@ -177,6 +216,18 @@ impl TrialContext {
 
     /// Opens the session, runs every stage in it, and closes it whatever came of them.
     async fn in_session(&self, plan: &TrialPlan, ready: &Ready, record: &mut TrialRecord) -> Result<Outcome, Failure> {
+        let session = self.open_session(plan)?;
+        let result = self.stages(plan, ready, &session, record).await;
+        if record.capture.is_none() {
+            // The stages ended before their last: what was sampled is still told.
+            let closed = self.close(&session, record).await;
+            return result.and_then(|outcome| closed.map(|()| outcome));
+        }
+        result
+    }
+
+    /// The agent's own way to the policy.
+    pub(super) fn open_session(&self, plan: &TrialPlan) -> Result<SessionTicket, Failure> {
         let inside = self.scaffold.runs_inside();
         let session = self.proxy.open_session(SessionOptions {
             task_id: plan.task.id.clone(),
@@ -187,14 +238,7 @@ impl TrialContext {
             max_consecutive_no_tool: inside.then_some(self.scaffold_section.max_consecutive_no_tool),
             call_log: Some(self.folder(plan).join("calls.jsonl")),
         });
-        let session = session.map_err(|error| Failure::infrastructure(chain(&error)))?;
-        let result = self.stages(plan, ready, &session, record).await;
-        if record.capture.is_none() {
-            // The stages ended before their last: what was sampled is still told.
-            let closed = self.close(&session, record).await;
-            return result.and_then(|outcome| closed.map(|()| outcome));
-        }
-        result
+        session.map_err(|error| Failure::infrastructure(chain(&error)))
     }
 
     /// Closes the session. Nothing that runs on may sample after it.

@@ -69,7 +69,9 @@ impl TrialContext {
             trial_name: plan.name(),
             attempt: attempt as i32,
             agent: self.scaffold.name().to_owned(),
-            agent_version: self.scaffold.version().to_owned(),
+            agent_version: record
+                .agent_version
+                .unwrap_or_else(|| self.scaffold.version().to_owned()),
             model: self.model.clone(),
             tool_parser: self.tool_parser.clone(),
             endpoint: capture.endpoint,

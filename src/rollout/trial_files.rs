@@ -161,6 +161,10 @@ impl TrialContext {
 
 /// Harbor looks for the trajectory below `agent/`; one that the agent itself wrote there stays.
 fn show_to_harbor(folder: &Path) -> Result<(), RunDirError> {
+    // Of a trial that Harbor ran, the folder is Harbor's own.
+    if folder.join("agent").is_symlink() {
+        return Ok(());
+    }
     let link = folder.join("agent/trajectory.json");
     if link.symlink_metadata().is_ok() {
         return Ok(());
@@ -212,7 +216,8 @@ fn result(plan: &TrialPlan, episode: &Episode, ended: Ended, folder: &Path) -> T
         verifier_environment_mode: plan.task.verifier_mode().map(|mode| mode.name().to_owned()),
         exception_info: ended.exception.map(|(class, message)| ExceptionInfo {
             exception_type: class.to_owned(),
-            exception_traceback: message.clone(),
+            // Of Python alone.
+            exception_traceback: String::new(),
             exception_message: message,
             occurred_at: finished_at,
         }),

@@ -58,12 +58,13 @@ impl TrialContext {
         let spec = self.sandbox_spec(plan, label, tests)?;
         match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => Ok(sandbox),
-            Ok(Err(error)) => Err(Failure::setup(&error)),
-            Err(_) => Err(Failure {
-                outcome: Outcome::EnvSetupFailed,
-                reason: format!("the sandbox was not ready within {setup:?}"),
-                retry: true,
+            Ok(Err(error)) => Err(Failure {
+                retry: !error.is_last(),
+                ..Failure::setup(&error)
             }),
+            Err(_) => Err(Failure::not_ready(format!(
+                "the sandbox was not ready within {setup:?}"
+            ))),
         }
     }
 

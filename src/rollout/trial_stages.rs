@@ -91,7 +91,7 @@ impl TrialContext {
             }
             let end = report.end.clone();
             record.report = Some(report);
-            if self.cancel.is_cancelled() {
+            if plan.cancel.is_cancelled() {
                 return Err(Failure::cancelled());
             }
             let (began, from) = (Instant::now(), Timestamp::now());
@@ -163,16 +163,12 @@ impl TrialContext {
                 request.timeout = STEP_SETUP;
                 let ran = sandbox.exec(request).await.map_err(|error| setup(&error))?;
                 if ran.exit_code != 0 {
-                    return Err(Failure {
-                        outcome: Outcome::EnvSetupFailed,
-                        reason: format!(
-                            "setup.sh of step `{}` ended with exit code {}: {}",
-                            stage.step.as_deref().unwrap_or_default(),
-                            ran.exit_code,
-                            ran.output.trim()
-                        ),
-                        retry: true,
-                    });
+                    return Err(Failure::not_ready(format!(
+                        "setup.sh of step `{}` ended with exit code {}: {}",
+                        stage.step.as_deref().unwrap_or_default(),
+                        ran.exit_code,
+                        ran.output.trim()
+                    )));
                 }
             }
         }
@@ -210,7 +206,7 @@ impl TrialContext {
             timeout: limit,
             logs: folder.join("agent"),
             no_more_calls: self.proxy.no_more_calls(&session.key).unwrap_or_default(),
-            cancel: self.cancel.child_token(),
+            cancel: plan.cancel.child_token(),
         };
         let policy = network::of_agent(&plan.task, stage, &self.sandbox_section);
         self.reach(ready.sandbox.as_ref(), &policy).await?;

@@ -26,7 +26,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    fn once(verdict: Verdict) -> Self {
+    pub(super) fn once(verdict: Verdict) -> Self {
         Self {
             runs: vec![Some(verdict.reward)],
             verdict,
@@ -200,7 +200,7 @@ fn zero(flags: Vec<HackFlag>) -> Verdict {
 }
 
 /// Graded 0, with what was seen.
-fn prevented(reason: &str) -> Verdict {
+pub(super) fn prevented(reason: &str) -> Verdict {
     zero(vec![HackFlag::new(Kind::VerifierPrevented, reason)])
 }
 

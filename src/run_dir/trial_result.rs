@@ -183,7 +183,7 @@ pub struct ExceptionInfo {
     pub exception_type: String,
     /// What it says.
     pub exception_message: String,
-    /// Its causes, one a line.
+    /// Where in a program of Python; empty here.
     pub exception_traceback: String,
     /// When.
     #[schemars(with = "String")]

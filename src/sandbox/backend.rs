@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::docker::DockerBackend;
 use super::local::LocalBackend;
-use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
+use super::{Image, Isolation, Sandbox, SandboxError, SandboxSpec};
 
 /// Makes sandboxes. One variant a value of `sandbox.backend`.
 #[derive(Debug)]
@@ -14,15 +14,11 @@ pub enum Backend {
     Local(LocalBackend),
     /// Containers of an engine on this machine.
     Docker(Box<DockerBackend>),
-    /// A backend of the documentation that is not built yet, by its name.
-    NotBuilt(&'static str),
+    /// None here: another program makes them and runs the trials in them.
+    Elsewhere,
 }
 
 impl Backend {
-    fn not_built(name: &'static str) -> SandboxError {
-        SandboxError::NotSupported { backend: name }
-    }
-
     /// A fresh sandbox.
     ///
     /// # Errors
@@ -31,7 +27,18 @@ impl Backend {
         match self {
             Self::Local(local) => local.create(spec).await,
             Self::Docker(docker) => docker.create(spec).await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Elsewhere => Err(SandboxError::Elsewhere),
+        }
+    }
+
+    /// Makes the image be there before a sandbox asks for it, where the backend keeps images.
+    ///
+    /// # Errors
+    /// When it could not be had.
+    pub async fn fetch(&self, image: &Image) -> Result<(), SandboxError> {
+        match self {
+            Self::Docker(docker) => docker.fetch(image).await,
+            Self::Local(_) | Self::Elsewhere => Ok(()),
         }
     }
 
@@ -43,7 +50,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.isolation().await,
             Self::Docker(docker) => docker.isolation().await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Elsewhere => Err(SandboxError::Elsewhere),
         }
     }
 
@@ -58,7 +65,7 @@ impl Backend {
                 source,
             }),
             Self::Docker(docker) => docker.reap().await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Elsewhere => Ok(Vec::new()),
         }
     }
 }

@@ -15,6 +15,14 @@ pub enum SandboxError {
         /// What the system said.
         reason: String,
     },
+    /// What was asked for cannot be given.
+    #[error("sandbox `{name}` cannot be as it is asked for: {reason}")]
+    Unfit {
+        /// Of the sandbox.
+        name: String,
+        /// What the engine said.
+        reason: String,
+    },
     /// A command could not be run, or how it ended could not be known.
     #[error("sandbox `{name}` could not run a command: {reason}")]
     Exec {
@@ -49,6 +57,8 @@ pub enum SandboxError {
         image: String,
         /// The engine's words.
         reason: String,
+        /// Whether no other try can help: there is no such image, or its Dockerfile is wrong.
+        last: bool,
     },
     /// The container engine cannot be used.
     #[error("{what}: {reason}")]
@@ -58,12 +68,9 @@ pub enum SandboxError {
         /// Its words, or what they mean.
         reason: String,
     },
-    /// A backend of the documentation that is not built yet.
-    #[error("sandbox backend `{backend}` is not supported yet; `local` and `docker` are")]
-    NotSupported {
-        /// Its name in `sandbox.backend`.
-        backend: &'static str,
-    },
+    /// Another program makes them.
+    #[error("this run makes no sandboxes of its own: Harbor runs its trials")]
+    Elsewhere,
     /// What killed owners left could not be removed.
     #[error("left-over sandboxes in `{root}` could not be removed")]
     Reap {
@@ -87,6 +94,14 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    /// Whether no other try can help.
+    pub fn is_last(&self) -> bool {
+        matches!(
+            self,
+            Self::Image { last: true, .. } | Self::Unfit { .. } | Self::Elsewhere
+        )
+    }
+
     /// Whether more was to be moved than is taken.
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Transfer { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)

@@ -18,7 +18,7 @@ mod tree;
 pub use backend::Backend;
 pub use error::SandboxError;
 pub use init::{INIT_COMMAND, init_main};
-pub use spec::{ExecOutput, ExecRequest, Image, Isolation, Limits, Network, SandboxSpec};
+pub use spec::{ExecOutput, ExecRequest, Image, Isolation, Limits, Network, SandboxSpec, mirrored};
 
 use std::path::Path;
 

@@ -58,7 +58,20 @@ pub enum Image {
         name: String,
         /// Time for the build.
         timeout: Duration,
+        /// Beginnings of names of images that its Dockerfile starts from, and what they are replaced by.
+        mirror: BTreeMap<String, String>,
     },
+}
+
+/// The name with its beginning replaced: the longest that fits.
+pub fn mirrored(name: &str, mirror: &BTreeMap<String, String>) -> String {
+    let fits = mirror
+        .iter()
+        .filter_map(|(from, to)| name.strip_prefix(from.as_str()).map(|rest| (from.len(), to, rest)));
+    match fits.max_by_key(|(length, ..)| *length) {
+        Some((_, to, rest)) => format!("{to}{rest}"),
+        None => name.to_owned(),
+    }
 }
 
 /// Resource limits; `None` is the machine's own.

@@ -22,6 +22,7 @@ pub use changes::Changes;
 pub use evidence::{HackFlag, Kind, Scene, Watch, examine, sought};
 pub use owned::{Owned, owned_paths};
 pub use report::{Report, TestSpec};
+pub use reward::{Rewards, named as named_rewards};
 
 const VERIFIER_LOGS: &str = "/logs/verifier";
 const TESTS: &str = "/tests";

@@ -17,7 +17,8 @@ const SCALAR: &str = "reward";
 /// Largest reward file.
 const LIMIT: u64 = 64 * 1024;
 
-type Rewards = (f64, BTreeMap<String, f64>);
+/// The scalar, and every named reward.
+pub type Rewards = (f64, BTreeMap<String, f64>);
 
 /// The shell that a script's first line asks for, `sh` where it names none.
 pub(super) fn shell(script: &Path) -> io::Result<String> {
@@ -115,12 +116,19 @@ fn json(text: &str) -> Result<Rewards, String> {
     if text.trim().is_empty() {
         return Err("it is empty, expected a number or an object of numbers".to_owned());
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    named(&serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?)
+}
+
+/// The scalar and all rewards of what reward.json holds.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn named(value: &Value) -> Result<Rewards, String> {
     let number = |value: &Value, what: &str| match value.as_f64() {
         Some(number) => finite(number, what),
         None => Err(format!("{what} is `{value}`, not a number")),
     };
-    match &value {
+    match value {
         Value::Object(fields) => {
             let named = fields
                 .iter()

@@ -258,3 +258,30 @@ fn tests_that_are_killed_behind_a_planted_reward_give_none() {
     assert_eq!(result["reward"], 0.0, "{result}");
     assert!(result.to_string().contains("verifier_prevented"), "{result}");
 }
+
+/// Three trials end at once, the fourth would sleep on.
+#[test]
+fn a_straggler_is_cancelled_once_the_others_have_ended() {
+    let rollout = Rollout::new("tail", "echo 1", "true");
+    rollout.solved_by("mkdir \"${TMPDIR:-/tmp}/x\"; exec sleep \"$(cat seconds 2>/dev/null || echo 0)\"");
+    let path = rollout.folder.path().join("tasks.jsonl");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut slow = record.clone();
+    slow["instance_id"] = json!("slow");
+    slow["files"]["seconds"] = json!("3000");
+    std::fs::write(&path, format!("{slow}\n{record}\n")).unwrap();
+    let began = Instant::now();
+    rollout.run(&[
+        "scaffold.name=oracle",
+        "rollout.group_size=2",
+        "sandbox.concurrency=4",
+        "rollout.tail_kill={min_trials=4, share=0.5, grace=\"1s\"}",
+    ]);
+    assert!(began.elapsed() < Duration::from_mins(5));
+    assert_eq!(rollout.read("tail", "result.json")["outcome"], "completed");
+    let late = rollout.read("slow", "result.json");
+    assert_eq!(late["outcome"], "cancelled");
+    assert_eq!(late["reward"], Value::Null);
+    let said = late["exception_info"]["exception_message"].as_str().unwrap();
+    assert!(said.contains("rollout.tail_kill.grace"), "{said}");
+}

@@ -16,6 +16,7 @@ fn generated() -> Vec<(String, String)> {
     ];
     let modules = [
         lego::task::schemas(),
+        lego::balance::schemas(),
         lego::diagnose::schemas(),
         lego::metrics::schemas(),
         lego::shard::schemas(),

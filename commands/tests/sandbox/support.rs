@@ -134,6 +134,7 @@ impl Fixture {
                 context: self.folder().join("context"),
                 name: "lego-test/sandbox".to_owned(),
                 timeout: Duration::from_mins(5),
+                mirror: std::collections::BTreeMap::new(),
             }),
             workdir: Some("/app".to_owned()),
             env: BTreeMap::new(),

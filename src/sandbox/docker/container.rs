@@ -61,7 +61,16 @@ pub(super) async fn start(
     let made = tokio::time::timeout(MADE, client.create_container(Some(create), body)).await;
     let made = made
         .map_err(|_| failed(format!("the engine did not make its container within {MADE:?}")))?
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error {
+            bollard::errors::Error::DockerResponseServerError {
+                status_code: 400,
+                message,
+            } => SandboxError::Unfit {
+                name: spec.name.clone(),
+                reason: message,
+            },
+            error => failed(error.to_string()),
+        })?;
     container.id = Some(made.id.clone());
     let started = tokio::time::timeout(MADE, client.start_container(&made.id, None::<StartContainerOptions>)).await;
     started

@@ -23,7 +23,7 @@ use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOpt
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::owner::{self, Owner};
-use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
+use super::{Image, Isolation, Sandbox, SandboxError, SandboxSpec};
 use images::Images;
 use runtime::Runtime;
 
@@ -47,6 +47,10 @@ pub struct DockerOptions {
     pub host: Option<String>,
     /// Containers that start at the same time; further ones wait.
     pub starts: usize,
+    /// Bytes that pulled and built images may hold; `None` is no bound.
+    pub image_cache: Option<u64>,
+    /// Folder for what the engine says while it builds; `None`: it is not kept.
+    pub build_logs: Option<PathBuf>,
 }
 
 impl DockerOptions {
@@ -58,6 +62,8 @@ impl DockerOptions {
             read_only: Vec::new(),
             host: None,
             starts: 4,
+            image_cache: None,
+            build_logs: None,
         }
     }
 }
@@ -77,7 +83,7 @@ impl DockerBackend {
     pub fn new(options: DockerOptions) -> Self {
         Self {
             starting: Arc::new(Semaphore::new(options.starts.max(1))),
-            images: Images::default(),
+            images: Images::new(options.image_cache, options.build_logs.clone()),
             options,
             client: OnceCell::new(),
             runtime: OnceCell::new(),
@@ -107,7 +113,14 @@ impl DockerBackend {
             .runtime
             .get_or_try_init(|| runtime::find(&self.options.init_exe))
             .await?;
-        let image = self.images.get(client, &spec).await?;
+        let image = spec.image.as_ref().ok_or_else(|| SandboxError::Unfit {
+            name: spec.name.clone(),
+            reason:
+                "no image is named: set `environment.docker_image` in task.toml, configure `sandbox.registry`, or give \
+                the task an `environment/Dockerfile`"
+                    .to_owned(),
+        })?;
+        let image = self.images.get(client, image).await?;
         // Engines get slower by more starts at once than they have cores, and time out on hundreds.
         let permit = Arc::clone(&self.starting).acquire_owned().await;
         let name = spec.name.clone();
@@ -125,6 +138,14 @@ impl DockerBackend {
                 reason: error.to_string(),
             }),
         }
+    }
+
+    /// Makes the image be there before a sandbox asks for it.
+    ///
+    /// # Errors
+    /// When it could not be pulled or built.
+    pub async fn fetch(&self, image: &Image) -> Result<(), SandboxError> {
+        self.images.get(self.client().await?, image).await.map(drop)
     }
 
     /// Removes the containers and folders of dead owners; gives their names.

@@ -59,6 +59,42 @@ fn claude_code_writes_a_file_in_a_container() {
     assert_eq!(seen.segments, 1);
 }
 
+/// The agent lives in Harbor's own process, and its commands in Harbor's container.
+#[test]
+fn harbor_runs_the_trial_and_the_proxy_records_its_tokens() {
+    let Some(image) = crate::docker::image() else { return };
+    let trial = Trial::new(Agent::TERMINUS_2, terminus::hello_script()).in_harbor(image);
+    let (folder, seen) = trial.passes_and_stays();
+    assert_eq!((seen.segments, seen.turns), (1, 4), "{seen:?}");
+    let trial = folder.path().join("out/trials/step_0000/hello__00");
+    let log = std::fs::read_to_string(trial.join("verifier/test-stdout.txt"));
+    assert!(log.is_ok() && trial.join("agent/trajectory.json").is_file(), "{log:?}");
+    let left = crate::docker::docker(&["ps", "-aq", "--filter", "name=hello__00"]);
+    assert!(left.trim().is_empty(), "containers of the trial are left: {left}");
+}
+
+/// Harbor starts the agent in the container, where it finds it mounted.
+#[test]
+fn harbor_runs_an_agent_that_is_mounted() {
+    let Some(image) = crate::docker::image() else { return };
+    let agent = Agent::CLAUDE_CODE;
+    let programs = agent.mounts()[0].join("node_modules/.bin");
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
+    let address = crate::docker::docker(&[
+        "network",
+        "inspect",
+        "bridge",
+        "-f",
+        "{{(index .IPAM.Config 0).Gateway}}",
+    ]);
+    let seen = Trial::new(agent, hello_script(agent))
+        .in_harbor(image)
+        .set(&format!("proxy.listen=\"{}:0\"", address.trim()))
+        .env("PATH", &path)
+        .passes();
+    assert_eq!((seen.segments, seen.turns), (1, 3), "{seen:?}");
+}
+
 #[test]
 fn codex_writes_a_file() {
     hello(Agent::CODEX);

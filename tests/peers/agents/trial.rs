@@ -39,6 +39,7 @@ pub(super) struct Trial {
     servers: Option<Servers>,
     /// Of its container, where it works in one.
     image: Option<String>,
+    harbor: bool,
     /// Tokens of the script, once they were asked for.
     answers: OnceCell<Vec<Vec<u32>>>,
     /// Stands in the environment of every process of the trial.
@@ -56,6 +57,7 @@ impl Trial {
             set: Vec::new(),
             servers: None,
             image: None,
+            harbor: false,
             answers: OnceCell::new(),
             mark,
         }
@@ -70,6 +72,15 @@ impl Trial {
     pub(super) fn in_container(mut self, image: String) -> Self {
         self.image = Some(image);
         self.set("sandbox.backend=\"docker\"")
+    }
+
+    /// Harbor runs it, in a container of this image.
+    pub(super) fn in_harbor(mut self, image: String) -> Self {
+        self.image = Some(image);
+        self.harbor = true;
+        let command = peers("uv/terminus-2").join("bin/harbor");
+        self.set("sandbox.backend=\"harbor\"")
+            .set(&format!("sandbox.harbor.command=[\"{}\"]", command.display()))
     }
 
     /// The script's answers come from servers: these many.
@@ -156,6 +167,9 @@ impl Trial {
             .arg("-o")
             .arg(self.path("out"));
         command.args(["--format", "jsonl"]).env("HOME", self.path("home"));
+        command
+            .env("DOCKER_CONFIG", peers("docker"))
+            .env("HARBOR_TELEMETRY", "off");
         if let Some(servers) = &self.servers {
             let endpoints = format!("engine.endpoints={:?}", servers.urls);
             command.args(["--set", "engine.kind=vllm", "--set", &endpoints]);
@@ -166,6 +180,10 @@ impl Trial {
         let output = command.output().unwrap();
         let left = processes_with(&self.mark);
         assert!(left.is_empty(), "processes of the trial run on: {left:?}");
+        // Harbor has a cache of its own.
+        if self.harbor {
+            return output;
+        }
         let home: Vec<_> = std::fs::read_dir(self.path("home")).unwrap().collect();
         assert!(home.is_empty(), "the agent wrote into the home folder: {home:?}");
         output
@@ -204,7 +222,9 @@ impl Trial {
             .unwrap();
         let [episode] = <[Episode; 1]>::try_from(episodes).unwrap();
         assert_eq!(episode.reward, Some(1.0), "{said}{}", self.log());
-        assert_eq!(episode.agent_version, self.agent.version);
+        if !self.harbor {
+            assert_eq!(episode.agent_version, self.agent.version);
+        }
         assert_eq!(episode.endpoint, self.agent.endpoint);
         if self.set.is_empty() && self.agent.name != "opencode" {
             // opencode asks for a title first: that is a side conversation.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Run, TEST, Task, docker, image};
+use super::{Run, TEST, Task, docker, image, rows};
 
 const SOLUTION: &str = "#!/bin/sh\n: >done\n";
 /// A registry with an empty store, its log in a file.
@@ -66,10 +66,10 @@ impl Registry {
     }
 
     /// How often an image's description was asked for by its tag.
-    fn pulls(&self, name: &str) -> usize {
+    fn pulls(&self, name: &str, tag: &str) -> usize {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-        let asked = format!("\"GET /v2/{name}/manifests/latest");
-        let headed = format!("\"HEAD /v2/{name}/manifests/latest");
+        let asked = format!("\"GET /v2/{name}/manifests/{tag}");
+        let headed = format!("\"HEAD /v2/{name}/manifests/{tag}");
         log.lines()
             .filter(|line| line.contains(&asked) || line.contains(&headed))
             .count()
@@ -123,20 +123,37 @@ fn images_are_named_mirrored_pinned_and_pulled_once() {
         solution: SOLUTION,
         test: TEST,
     };
+    let built = Task {
+        dockerfile: Some("FROM example.invalid/library/mirrored\nLABEL a=b\n"),
+        ..task("built", "")
+    };
+    let wrong = Task {
+        dockerfile: Some("FORM scratch\n"),
+        ..task("wrong", "")
+    };
     let tasks = [
-        task("By-Id", ""),
         task(
             "mirrored",
             "[environment]\ndocker_image = \"example.invalid/library/mirrored\"\n",
         ),
         task("missing", &missing),
         task("pinned", &pinned),
+        built,
+        wrong,
     ];
-    let sandbox = format!("registry = \"{address}/swe/\"\nmirror = {{ \"example.invalid/\" = \"{address}/\" }}\n");
+    let sandbox = format!("mirror = {{ \"example.invalid/\" = \"{address}/\" }}\n");
     let run = Run::new(&tasks, &sandbox);
-    let rows = run.trials("oracle", 3);
+    let output = run
+        .command("oracle", 3)
+        .args(["--set", "rollout.max_retries=2"])
+        .output()
+        .unwrap();
+    let rows = rows(&output);
+    // What is wrong for good is asked for once, and no trial is tried again.
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("15 trials · 6 dropped · 0 retried"), "{said}");
     let of = |task: &str| -> Vec<_> { rows.iter().filter(|row| row["task"] == task).collect() };
-    for task in ["By-Id", "mirrored", "pinned"] {
+    for task in ["mirrored", "pinned", "built"] {
         assert_eq!(of(task).len(), 3);
         assert!(of(task).iter().all(|row| row["reward"] == 1.0), "{:?}", of(task));
     }
@@ -152,18 +169,77 @@ fn images_are_named_mirrored_pinned_and_pulled_once() {
             "{reason}"
         );
     }
+    let by_id = Run::new(&[task("By-Id", "")], &format!("registry = \"{address}/swe/\"\n"));
+    let rows = by_id.trials("oracle", 3);
+    assert!(
+        rows.len() == 3 && rows.iter().all(|row| row["reward"] == 1.0),
+        "{rows:?}"
+    );
+    let reason = run.trial_file("oracle", "wrong", "result.json");
+    assert!(
+        reason.contains("Dockerfile could not be built") && reason.contains("unknown instruction"),
+        "{reason}"
+    );
     // One pull: a question by HEAD and one by GET at most.
-    for name in ["swe/by-id", "library/mirrored"] {
-        assert!(
-            (1..=2).contains(&registry.pulls(name)),
-            "{name}: {}",
-            registry.pulls(name)
-        );
+    for (name, tag) in [
+        ("swe/by-id", "latest"),
+        ("library/mirrored", "latest"),
+        ("swe/missing", "1"),
+    ] {
+        let pulls = registry.pulls(name, tag);
+        assert!((1..=2).contains(&pulls), "{name}: {pulls}");
     }
-    docker(&[
-        "rmi",
-        "-f",
-        &format!("{address}/swe/by-id"),
-        &format!("{address}/library/mirrored"),
-    ]);
+    let log = std::fs::read_dir(run.path("out-oracle/trials/images")).unwrap();
+    let logs: Vec<String> = log
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(logs.iter().any(|name| name.starts_with("lego_built_")), "{logs:?}");
+    forget(address);
+}
+
+/// Removes what was pulled from this registry, and what was built of it.
+fn forget(address: &str) {
+    let listed = docker(&["images", "--format", "{{.ID}} {{.Repository}}"]);
+    for line in listed.lines() {
+        let (id, name) = line.split_once(' ').unwrap();
+        if name.starts_with(address) || name == "lego/built" {
+            docker(&["rmi", "-f", id]);
+        }
+    }
+}
+
+/// Runs alone (see .config/nextest.toml): the bound is on the whole store.
+#[test]
+fn images_of_the_store_leave_for_new_ones_and_others_stay() {
+    let Some(base) = image() else { return };
+    let registry = Registry::start();
+    let address = &registry.address;
+    let names = ["one", "two", "three", "own"];
+    for name in names {
+        registry.push(&format!("store/{name}"), &base);
+    }
+    // There before the run asks for it.
+    docker(&["pull", "-q", &format!("{address}/store/own")]);
+    let tomls = names.map(|name| format!("[environment]\ndocker_image = \"{address}/store/{name}\"\n"));
+    let tasks: Vec<Task<'_>> = names
+        .iter()
+        .zip(&tomls)
+        .map(|(id, toml)| Task {
+            id,
+            toml,
+            dockerfile: None,
+            solution: SOLUTION,
+            test: TEST,
+        })
+        .collect();
+    let sandbox = "concurrency = 1\n[sandbox.docker]\nimage_cache = \"1KiB\"\n";
+    let run = Run::new(&tasks, sandbox);
+    let rows = run.trials("oracle", 1);
+    assert!(rows.iter().all(|row| row["reward"] == 1.0), "{rows:?}");
+    let listed = docker(&["images", "--format", "{{.Repository}}"]);
+    let here = |name: &str| listed.lines().any(|line| line == format!("{address}/store/{name}"));
+    assert!(here("own"), "what was there before stays: {listed}");
+    let left = names.iter().filter(|name| **name != "own" && here(name)).count();
+    assert_eq!(left, 1, "only the newest fits: {listed}");
+    forget(address);
 }

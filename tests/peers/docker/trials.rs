@@ -47,6 +47,40 @@ fn the_oracle_solves_what_a_do_nothing_does_not() {
     assert!(containers(&run.path("out-oracle")).is_empty());
 }
 
+/// No other try can help: each is tried once, and told.
+#[test]
+fn what_cannot_be_given_is_told_once() {
+    let Some(image) = image() else { return };
+    let environment = format!("[environment]\ndocker_image = \"{image}\"\n");
+    let tomls = [
+        (
+            "ghost",
+            format!("{environment}[agent]\nuser = \"ghost\"\n"),
+            "there is no user `ghost`",
+        ),
+        ("tight", format!("{environment}memory_mb = 1\n"), "emory limit"),
+    ];
+    let of = |id, toml| Task {
+        id,
+        toml,
+        dockerfile: None,
+        solution: "#!/bin/sh\n: >done\n",
+        test: TEST,
+    };
+    let [ghost, tight] = tomls.each_ref().map(|(id, toml, _)| of(id, toml));
+    let tasks = [ghost, tight, of("well", &environment)];
+    let run = Run::new(&tasks, "");
+    let mut command = run.command("oracle", 1);
+    let output = command.args(["--set", "rollout.max_retries=2"]).output().unwrap();
+    for (row, (id, _, said)) in rows(&output).iter().zip(&tomls) {
+        assert_eq!(row["outcome"], "env_setup_failed", "{row}");
+        let result = run.trial_file("oracle", id, "result.json");
+        assert!(result.contains(said), "{id}: {result}");
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("3 trials · 2 dropped · 0 retried"), "{said}");
+}
+
 #[test]
 fn a_killed_run_leaves_no_container() {
     let Some(image) = image() else { return };

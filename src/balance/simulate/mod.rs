@@ -1,0 +1,146 @@
+//! What a pool would do under a load, before it is rented: discrete events, and the schedulers that serve real turns.
+//!
+//! The model of a replica is in `engine.rs`, of the sessions in `workload.rs`. No clock but the simulation's is read.
+
+mod engine;
+mod picture;
+mod policy;
+mod profile;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use picture::picture;
+pub use policy::{Policy, UnknownPolicy};
+pub use profile::{PROFILES, Profile};
+pub use report::{Latency, Report};
+pub use workload::{Spread, Workload};
+
+use super::scheduler::{Cap, Lease, LeaseSettings, Open, Scheduler};
+use run::{Outcome, Simulation};
+
+/// Share of a cache that is given out: turns grow while they run.
+const USABLE: f64 = 0.95;
+/// Seconds after which one that waits may take an idle session's place.
+const MAX_HOLD: f64 = 600.0;
+/// Share of the time that computing displaced sessions again may take.
+const TAX: f64 = 0.05;
+
+/// Which replica a session's turns go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placement {
+    /// One, for all of its turns.
+    Sticky,
+    /// Each turn to the next.
+    RoundRobin,
+}
+
+/// What is simulated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scenario {
+    /// Model and accelerator of each replica.
+    pub profile: Profile,
+    /// Replicas.
+    pub replicas: usize,
+    /// Sessions at a time, each followed by another; of a batch, all there are.
+    pub sessions: usize,
+    /// Whether these sessions are all, and the time to their end counts.
+    pub batch: bool,
+    /// What sessions do.
+    pub workload: Workload,
+    /// Makes the sessions.
+    pub seed: u64,
+    /// Seconds that do not count.
+    pub warm_up: f64,
+    /// Seconds that count after them.
+    pub window: f64,
+}
+
+impl Scenario {
+    /// One replica, for 2,400 seconds after 600 of warming up.
+    pub fn new(profile: Profile, sessions: usize) -> Self {
+        Self {
+            profile,
+            replicas: 1,
+            sessions,
+            batch: false,
+            workload: Workload::AGENTS,
+            seed: 42,
+            warm_up: 600.0,
+            window: 2_400.0,
+        }
+    }
+}
+
+/// Serves a load by a policy.
+pub fn simulate(scenario: &Scenario, policy: Policy) -> Report {
+    let outcome = match policy {
+        Policy::BestCap => {
+            let (best, outcome) = best_cap(scenario);
+            return Report::of(format!("cap:{best}"), scenario.sessions, &outcome);
+        }
+        Policy::Sticky => open(scenario, Placement::Sticky),
+        Policy::RoundRobin => open(scenario, Placement::RoundRobin),
+        Policy::Cap(most) => capped(scenario, most),
+        Policy::Lease { lease } => leased(scenario, lease),
+    };
+    Report::of(policy.to_string(), scenario.sessions, &outcome)
+}
+
+fn open(scenario: &Scenario, placement: Placement) -> Outcome {
+    Simulation::new(scenario, placement, || Box::new(Open::default())).run()
+}
+
+fn capped(scenario: &Scenario, most: usize) -> Outcome {
+    let scheduler = || -> Box<dyn Scheduler> { Box::new(Cap::new(most)) };
+    Simulation::new(scenario, Placement::Sticky, scheduler).run()
+}
+
+fn leased(scenario: &Scenario, lease: f64) -> Outcome {
+    let profile = scenario.profile;
+    let capacity = (profile.capacity as f64 * USABLE) as u64;
+    let settings = LeaseSettings {
+        capacity: capacity.saturating_sub(scenario.workload.shared),
+        lease,
+        max_hold: MAX_HOLD,
+        tax: TAX,
+        prefill_rate: 1.0 / profile.prefill,
+    };
+    let scheduler = || -> Box<dyn Scheduler> { Box::new(Lease::new(settings)) };
+    Simulation::new(scenario, Placement::Sticky, scheduler).run()
+}
+
+/// The cap with the most tokens a second, or the shortest batch. The gain rises with the cap until sessions evict each
+/// other, and falls from there.
+fn best_cap(scenario: &Scenario) -> (usize, Outcome) {
+    let most = scenario.sessions.div_ceil(scenario.replicas.max(1)).max(1);
+    let worth = |outcome: &Outcome| match outcome.makespan {
+        Some(makespan) => -makespan,
+        None => outcome.work.sampled as f64,
+    };
+    let try_out = |most: usize| (most, capped(scenario, most));
+    let mut step = most.div_ceil(8).max(1);
+    let mut best = (step..=most)
+        .step_by(step)
+        .map(try_out)
+        .reduce(|best, one| if worth(&one.1) > worth(&best.1) { one } else { best })
+        .unwrap_or_else(|| try_out(most));
+    while step > 1 {
+        step = step.div_ceil(2);
+        for near in [best.0.saturating_sub(step), best.0 + step] {
+            if near == 0 || near > most {
+                continue;
+            }
+            let one = try_out(near);
+            if worth(&one.1) > worth(&best.1) {
+                best = one;
+            }
+        }
+        if step == 1 {
+            break;
+        }
+    }
+    best
+}
