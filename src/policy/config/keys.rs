@@ -134,8 +134,15 @@ impl<'a> Keys<'a> {
         })?;
         let dense = dense.unwrap_or_default();
         let is_dense = |layer: &usize| dense.contains(layer) || !(layer + 1).is_multiple_of(step.max(1));
+        // transformers 5 writes Mixtral's name for it.
+        let experts = match self.optional_size("num_experts")? {
+            Some(experts) => experts,
+            None => self
+                .optional_size("num_local_experts")?
+                .ok_or(ConfigError::Missing { key: "num_experts" })?,
+        };
         Ok(Moe {
-            experts: self.size("num_experts")?,
+            experts,
             per_token: self.size_or("num_experts_per_tok", 8)?,
             intermediate_size: self.size("moe_intermediate_size")?,
             norm_topk_prob: self.flag_or("norm_topk_prob", false)?,

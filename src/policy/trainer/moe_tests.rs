@@ -225,6 +225,8 @@ fn what_config_json_says_of_experts_is_read_and_written() {
     );
     assert!(config.experts_of(1).is_some() && config.experts_of(3).is_none());
     assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config);
+    let renamed = text.replace("\"num_experts\"", "\"num_local_experts\"");
+    assert_eq!(ModelConfig::from_json(&renamed).unwrap(), config);
     let wrong = text.replace("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 5");
     assert!(
         ModelConfig::from_json(&wrong)
