@@ -12,17 +12,18 @@ use super::schema::{KeySchema, choices};
 use super::source::Location;
 use super::spelling::nearest;
 use super::tree::{Node, Tree};
-use super::value::{ByteSize, HumanDuration};
+use super::value::{ByteSize, HumanDuration, RatioBounds};
 use super::{DeviceName, unsupported};
 
 /// What is wrong with a text, if anything.
 type Refuse = fn(&str) -> Option<String>;
 
 /// Texts with a form of their own: the type's name and what refuses a wrong one.
-const FORMS: [(&str, Refuse); 3] = [
+const FORMS: [(&str, Refuse); 4] = [
     ("HumanDuration", |text| text.parse::<HumanDuration>().err()),
     ("ByteSize", |text| text.parse::<ByteSize>().err()),
     ("DeviceName", |text| text.parse::<DeviceName>().err()),
+    ("RatioBounds", |text| text.parse::<RatioBounds>().err()),
 ];
 
 /// Checks a whole file's tree, types its loose texts and makes its paths absolute.
@@ -235,6 +236,7 @@ pub(super) fn in_words(schema: &KeySchema) -> String {
         ("object", _) => "a table".to_owned(),
         (_, Some("path")) => "a path".to_owned(),
         _ => match schema.type_name.as_deref() {
+            Some("RatioBounds") => "bounds such as \"2.0\" or \"0.5_2.0\"".to_owned(),
             Some("HumanDuration") => "a duration such as `90s`, `15m` or `2h`".to_owned(),
             Some("ByteSize") => "a size such as `512MiB` or `8GiB`".to_owned(),
             _ => choices(schema).map_or_else(

@@ -5,6 +5,7 @@
 //! Faults leave as data (`ConfigError`): drawing them is `commands`' business.
 
 mod check;
+mod critic;
 mod data;
 mod engine;
 pub mod env;
@@ -18,6 +19,7 @@ mod proxy;
 mod reference;
 mod resolve;
 mod rollout;
+mod rollout_correction;
 mod run;
 mod sandbox;
 mod scaffold;
@@ -35,6 +37,7 @@ mod unsupported;
 mod value;
 mod verifier;
 
+pub use critic::CriticSection;
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
 pub use error::{ConfigError, Fault, Problem};
@@ -47,6 +50,7 @@ pub use proxy::{BuilderName, CaptureScope, CaptureSection, ProxySection, Unparse
 pub use reference::reference;
 pub use resolve::{ResolveError, ResolvedTrain};
 pub use rollout::{RolloutSection, TailKill};
+pub use rollout_correction::{RejectionRule, RolloutCorrectionSection, RolloutIs};
 pub use run::RunSection;
 pub use sandbox::{BackendName, DockerSection, HackPolicy, KeepSandbox, PhaseTimeouts, SandboxSection};
 pub use scaffold::{Dialect, ScaffoldSection};
@@ -57,9 +61,9 @@ pub use spelling::nearest;
 pub use starter::starter;
 pub use train::{
     AdvantageName, AlgorithmName, ControlName, FilterSection, KlEstimator, LossAggregation, LossName, OverlongPolicy,
-    SchedulerName, TrainSection,
+    RoutingReplay, SchedulerName, TrainSection,
 };
-pub use value::{ByteSize, HumanDuration};
+pub use value::{ByteSize, HumanDuration, RatioBounds};
 pub use verifier::VerifierSection;
 
 use std::path::PathBuf;
@@ -105,4 +109,11 @@ pub struct RunConfig {
     pub checkpoint: CheckpointSection,
     /// Logs.
     pub log: LogSection,
+}
+
+impl RunConfig {
+    /// Whether the engine is asked which experts each token went through.
+    pub fn records_routing(&self) -> bool {
+        self.capture.routing || self.train.routing_replay == RoutingReplay::R3
+    }
 }

@@ -42,8 +42,8 @@ pub struct CaptureSection {
     pub train: CaptureScope,
     /// How calls become rows.
     pub builder: BuilderName,
-    /// Whether servers are asked which experts of a mixture each token went through (`vllm`, `sglang`); rows hold them as
-    /// `routed_experts`.
+    /// Whether the engine is asked which experts of a mixture each token went through; rows hold them as `routed_experts`.
+    /// `train.routing_replay = "r3"` asks for it by itself.
     pub routing: bool,
     /// What a malformed tool call does to the reward.
     pub unparsed_tool_call: UnparsedToolCall,

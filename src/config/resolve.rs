@@ -65,6 +65,15 @@ impl TrainSection {
             AlgorithmName::Grpo => (AdvantageName::Grpo, LossName::Clipped, TokenMean, true),
             AlgorithmName::DrGrpo => (AdvantageName::Grpo, LossName::Clipped, SeqMeanTokenSumNorm, false),
             AlgorithmName::Rloo => (AdvantageName::Rloo, LossName::Clipped, TokenMean, false),
+            AlgorithmName::ReinforcePlusPlus => (AdvantageName::ReinforcePlusPlus, LossName::Clipped, TokenMean, false),
+            AlgorithmName::ReinforcePlusPlusBaseline => {
+                let advantage = AdvantageName::ReinforcePlusPlusBaseline;
+                (advantage, LossName::Clipped, TokenMean, false)
+            }
+            AlgorithmName::Opo => (AdvantageName::Opo, LossName::Clipped, TokenMean, false),
+            AlgorithmName::Remax => (AdvantageName::Remax, LossName::Clipped, TokenMean, false),
+            AlgorithmName::Cispo => (AdvantageName::Grpo, LossName::Cispo, TokenMean, true),
+            AlgorithmName::Ppo => (AdvantageName::Gae, LossName::Clipped, TokenMean, false),
             AlgorithmName::Sft => (AdvantageName::Grpo, LossName::Sft, TokenMean, false),
         };
         let loss = self.loss.unwrap_or(loss);
@@ -128,6 +137,31 @@ mod tests {
                 .unwrap()
                 .norm_by_std
         );
+    }
+
+    #[test]
+    fn each_preset_brings_its_advantage_and_its_loss() {
+        for (algorithm, advantage, loss) in [
+            (AlgorithmName::Rloo, AdvantageName::Rloo, LossName::Clipped),
+            (
+                AlgorithmName::ReinforcePlusPlus,
+                AdvantageName::ReinforcePlusPlus,
+                LossName::Clipped,
+            ),
+            (
+                AlgorithmName::ReinforcePlusPlusBaseline,
+                AdvantageName::ReinforcePlusPlusBaseline,
+                LossName::Clipped,
+            ),
+            (AlgorithmName::Opo, AdvantageName::Opo, LossName::Clipped),
+            (AlgorithmName::Remax, AdvantageName::Remax, LossName::Clipped),
+            (AlgorithmName::Cispo, AdvantageName::Grpo, LossName::Cispo),
+            (AlgorithmName::Ppo, AdvantageName::Gae, LossName::Clipped),
+        ] {
+            let found = resolved(|train| train.algorithm = algorithm).unwrap();
+            assert_eq!((found.advantage, found.loss), (advantage, loss));
+            assert_eq!(found.loss_agg_mode, LossAggregation::TokenMean);
+        }
     }
 
     #[test]

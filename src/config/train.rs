@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{CriticSection, RolloutCorrectionSection};
+
 /// The update. `algorithm` is a preset; each of the keys it sets overrides it where written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -45,17 +47,28 @@ pub struct TrainSection {
     /// `AdamW` weight decay.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// KL to the reference policy, as a coefficient of the loss; 0 is off.
+    /// Discount of what a token earns later, for the advantages `reinforce_plus_plus` and `gae`; absent: 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub gamma: Option<f32>,
+    /// Coefficient of the KL to the reference policy; 0 is off.
     #[schemars(range(min = 0.0))]
     pub kl_coef: f32,
     /// Estimator of that KL.
     pub kl_estimator: KlEstimator,
+    /// Whether the KL is taken off each token's reward instead of being added to its loss.
+    pub kl_in_reward: bool,
     /// Coefficient of the entropy bonus.
     pub entropy_coeff: f32,
     /// Whether the engine's log-probs stand for those of the weights at the start of the update.
     pub bypass_old_logprob: bool,
+    /// Whether the update sends each token through the experts that it was sampled through. Mixtures of experts alone.
+    pub routing_replay: RoutingReplay,
     /// A run that must not learn, to see whether a measurement can be trusted; absent: none.
     pub control: Option<ControlName>,
+    /// The value function of advantage `gae`.
+    pub critic: CriticSection,
+    /// What makes up for an engine whose probabilities are not the trainer's.
+    pub rollout_correction: RolloutCorrectionSection,
 }
 
 impl Default for TrainSection {
@@ -76,11 +89,16 @@ impl Default for TrainSection {
             max_tokens_per_micro_batch: 131_072,
             grad_clip: 1.0,
             weight_decay: 0.0,
+            gamma: None,
             kl_coef: 0.0,
             kl_estimator: KlEstimator::K3,
+            kl_in_reward: false,
             entropy_coeff: 0.0,
             bypass_old_logprob: false,
+            routing_replay: RoutingReplay::Off,
             control: None,
+            critic: CriticSection::default(),
+            rollout_correction: RolloutCorrectionSection::default(),
         }
     }
 }
@@ -98,6 +116,18 @@ pub enum AlgorithmName {
     DrGrpo,
     /// Leave-one-out baseline.
     Rloo,
+    /// The reward itself, normalised over the batch.
+    ReinforcePlusPlus,
+    /// Reward against the group's mean, normalised over the batch.
+    ReinforcePlusPlusBaseline,
+    /// Reward against the group's mean weighted by length.
+    Opo,
+    /// Reward against that of a greedy answer to the same task.
+    Remax,
+    /// Group-normalised advantage, clipped importance weight.
+    Cispo,
+    /// Advantage by a value function that is trained beside the policy.
+    Ppo,
     /// Log-likelihood of the sampled tokens; no reward needed.
     Sft,
 }
@@ -110,6 +140,16 @@ pub enum AdvantageName {
     Grpo,
     /// Reward against the mean of the others.
     Rloo,
+    /// Discounted return of each token, normalised over the trained tokens of the step.
+    ReinforcePlusPlus,
+    /// Reward against the group's mean, normalised over the trained tokens of the step.
+    ReinforcePlusPlusBaseline,
+    /// Reward against the mean of the group weighted by the episodes' trained tokens.
+    Opo,
+    /// Reward against that of one more, greedy episode of the group.
+    Remax,
+    /// Generalised advantage estimation over a value function.
+    Gae,
 }
 
 /// Controls: ways to spoil the advantages so that no skill can be gained.
@@ -163,6 +203,19 @@ pub enum KlEstimator {
     /// e^(ref−logp) − (ref−logp) − 1.
     #[default]
     K3,
+}
+
+/// Which experts the update prescribes to its tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RoutingReplay {
+    /// None: each forward pass chooses anew.
+    #[default]
+    Off,
+    /// Those of the trainer's own first pass, which gave the log-probs at the start of the update.
+    R2,
+    /// Those that the engine recorded while it sampled.
+    R3,
 }
 
 /// Courses of the learning rate.

@@ -11,10 +11,6 @@ const KEYS: &[&str] = &[
     "sandbox.mounts",
     "sandbox.kubernetes",
     "train.backend",
-    "train.kl_in_reward",
-    "train.critic",
-    "train.rollout_correction",
-    "train.routing_replay",
     "train.lora",
     "eval.timeout",
 ];
@@ -28,17 +24,6 @@ const VALUES: &[(&str, &[&str])] = &[
     ("sandbox.backend", &["kubernetes"]),
     ("engine.weight_sync", &["lora", "rolling"]),
     ("capture.builder", &["tree"]),
-    ("train.algorithm", &["reinforce_plus_plus", "ppo", "cispo"]),
-    (
-        "train.advantage",
-        &[
-            "gae",
-            "reinforce_plus_plus",
-            "reinforce_plus_plus_baseline",
-            "opo",
-            "remax",
-        ],
-    ),
 ];
 
 /// Whether the key is documented and not used yet.

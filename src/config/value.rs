@@ -1,4 +1,4 @@
-//! Values that people write with a unit: durations (`90s`, `15m`) and sizes (`8GiB`).
+//! Values that people write in a form of their own: durations (`90s`, `15m`), sizes (`8GiB`), bounds (`0.5_2`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -94,6 +94,44 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// An upper bound (`"2"`), or a lower and an upper one (`"0.5_5"`); each above 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RatioBounds {
+    /// The lower one, if there is one.
+    pub lower: Option<f64>,
+    /// The upper one.
+    pub upper: f64,
+}
+
+impl FromStr for RatioBounds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| part.trim().parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+        let found = match text.split_once('_') {
+            Some((lower, upper)) => number(lower).zip(number(upper)).map(|(lower, upper)| Self {
+                lower: Some(lower),
+                upper,
+            }),
+            None => number(text).map(|upper| Self { lower: None, upper }),
+        };
+        found
+            .filter(|bounds| bounds.lower.is_none_or(|lower| lower <= bounds.upper))
+            .ok_or_else(|| {
+                format!("expected bounds such as `2.0`, or `0.5_2.0` with the lower one first, found `{text}`")
+            })
+    }
+}
+
+impl fmt::Display for RatioBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lower {
+            Some(lower) => write!(f, "{lower}_{}", self.upper),
+            None => write!(f, "{}", self.upper),
+        }
+    }
+}
+
 macro_rules! as_text {
     ($type:ident, $pattern:literal) => {
         impl Serialize for $type {
@@ -122,6 +160,7 @@ macro_rules! as_text {
 
 as_text!(HumanDuration, "^[0-9]+ *(ms|s|m|h|d)$");
 as_text!(ByteSize, "^[0-9]+ *(B|[KMGT]i?B)$");
+as_text!(RatioBounds, "^[0-9.]+(_[0-9.]+)?$");
 
 #[cfg(test)]
 mod tests {
@@ -143,5 +182,26 @@ mod tests {
         assert_eq!("1 MB".parse(), Ok(ByteSize(1_000_000)));
         assert!("8 gigs".parse::<ByteSize>().is_err());
         assert!("99999999999TiB".parse::<ByteSize>().is_err());
+    }
+
+    #[test]
+    fn bounds_are_one_number_or_two_in_order() {
+        let read = |text: &str| text.parse::<RatioBounds>();
+        assert_eq!(
+            read("2.0"),
+            Ok(RatioBounds {
+                lower: None,
+                upper: 2.0
+            })
+        );
+        let both = RatioBounds {
+            lower: Some(0.5),
+            upper: 5.0,
+        };
+        assert_eq!(read("0.5_5"), Ok(both));
+        assert_eq!(both.to_string(), "0.5_5");
+        for wrong in ["", "0", "-1", "2_1", "a_b", "_2", "2_", "inf", "nan", "1_2_3"] {
+            assert!(read(wrong).unwrap_err().contains("0.5_2.0"), "{wrong}");
+        }
     }
 }

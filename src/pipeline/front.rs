@@ -136,7 +136,7 @@ async fn policy(config: &RunConfig, first: First) -> Result<Answering, PipelineE
             engine,
             tool_format: tool_format(config, &prompt)?,
             prompt,
-            routing: config.capture.routing,
+            routing: config.records_routing(),
         }),
         serving,
         window,

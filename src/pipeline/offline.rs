@@ -128,7 +128,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
         let working = Arc::clone(&updater);
         let report = run
-            .with_trainer(move |trainer| working.step(trainer, u64::from(step), &batch))
+            .with_trainer(move |trainer, critic| working.step_with_critic(trainer, critic, u64::from(step), &batch))
             .await?;
         // Demonstrations are gone through again and again; what the ledger guards is that a reward counts once.
         if !supervised {

@@ -257,7 +257,11 @@ impl Online {
             wanted = 0;
             if config.rollout.dynamic_sampling && extra > 0 {
                 let silent = take_silent_groups(&mut sampled.episodes, extra);
-                wanted = silent.len() / config.rollout.group_size.max(1) as usize;
+                wanted = silent
+                    .iter()
+                    .map(|episode| &episode.group_id)
+                    .collect::<BTreeSet<_>>()
+                    .len();
                 extra -= wanted;
                 sampled.replaced.extend(silent);
             }
@@ -289,7 +293,7 @@ impl Online {
 
     async fn update(&self, run: &mut OpenRun, step: u32, episodes: Vec<Episode>) -> Result<StepReport, PipelineError> {
         let updater = Arc::clone(&self.updater);
-        run.with_trainer(move |trainer| updater.step(trainer, u64::from(step), &episodes))
+        run.with_trainer(move |trainer, critic| updater.step_with_critic(trainer, critic, u64::from(step), &episodes))
             .await
     }
 

@@ -1,22 +1,27 @@
 //! The trials of one task: the only place that says how training and validation sample.
 
-use crate::config::RunConfig;
+use crate::config::{AdvantageName, LossName, RunConfig};
 use crate::rollout::{Purpose, TrialPlan, group_plans};
 use crate::trajectory::SamplingParams;
 
 use super::TaskEntry;
 
-/// The group of a task, sampled as `[rollout]` says.
+/// The group of a task, sampled as `[rollout]` says; for advantage `remax` with one more episode at temperature 0, the
+/// last one, that the others are compared with.
 pub(super) fn training(config: &RunConfig, entry: &TaskEntry, step: u32) -> Vec<TrialPlan> {
     let rollout = &config.rollout;
-    plans(
-        config,
-        entry,
-        step,
-        rollout.group_size,
-        rollout.sampling(),
-        Purpose::Train,
-    )
+    let resolved = config.train.resolve(rollout.groups_per_step);
+    let greedy = resolved.is_ok_and(|train| train.advantage == AdvantageName::Remax && train.loss != LossName::Sft);
+    let size = rollout.group_size + u32::from(greedy);
+    let mut plans = plans(config, entry, step, size, rollout.sampling(), Purpose::Train);
+    if let (true, Some(last)) = (greedy, plans.last_mut()) {
+        last.sampling = SamplingParams {
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: -1,
+        };
+    }
+    plans
 }
 
 /// `eval.samples` samples at `eval.temperature` and, with `eval.greedy`, a last one at temperature 0.
@@ -84,6 +89,11 @@ mod tests {
             of(validation(&config, &entry, 1)),
             [(0.75, 1.0, -1), (0.75, 1.0, -1), (0.0, 1.0, -1)]
         );
+        config.train.algorithm = crate::config::AlgorithmName::Remax;
+        let mut with_baseline = vec![(0.25, 0.5, 7); 3];
+        with_baseline.push((0.0, 1.0, -1));
+        assert_eq!(of(training(&config, &entry, 1)), with_baseline);
+        config.train.algorithm = crate::config::AlgorithmName::Grpo;
         let seeds: std::collections::BTreeSet<u64> = [training(&config, &entry, 1), validation(&config, &entry, 1)]
             .concat()
             .iter()

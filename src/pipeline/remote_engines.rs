@@ -126,7 +126,7 @@ fn servers(config: &RunConfig, version: PolicyVersion) -> Result<Vec<RemoteOptio
         });
     }
     let api_key = section.api_key_env.as_deref().map(key_of).transpose()?;
-    let experts = if config.capture.routing && section.kind.is_remote() {
+    let experts = if config.records_routing() && section.kind.is_remote() {
         Some(experts(config)?)
     } else {
         None

@@ -11,11 +11,11 @@ use super::settings::{changed_settings, refuse_other_run};
 use super::validations::validations;
 use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
 use crate::buffer::Ledger;
-use crate::config::{DeviceName, Loaded, RunConfig};
+use crate::config::{DeviceName, Loaded, RoutingReplay, RunConfig};
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog, read_metrics};
 use crate::task::sha256_hex;
-use crate::train::TrainError;
-use crate::train::checkpoint::{CheckpointState, CheckpointStore};
+use crate::train::checkpoint::{Checkpoint, CheckpointState, CheckpointStore};
+use crate::train::{Recipe, TrainError};
 use crate::trajectory::PolicyVersion;
 
 /// Keys whose change makes it another run.
@@ -54,6 +54,8 @@ pub(super) struct OpenRun {
     pub state: RunState,
     /// Absent only while it computes.
     trainer: Option<Trainer>,
+    /// The critic of an advantage that needs one; absent too while it computes.
+    critic: Option<Trainer>,
     /// Last complete step.
     pub step: u32,
     /// Tasks drawn so far.
@@ -113,7 +115,11 @@ impl OpenRun {
             Some(checkpoint) => checkpoint.weights()?,
             None => Weights::load(&config.policy.model)?,
         };
+        let critic = critic(config, checkpoint.as_ref(), &weights, optimizer)?;
         let mut trainer = Trainer::new(weights, device(config.policy.device), optimizer)?;
+        if config.train.routing_replay != RoutingReplay::Off && trainer.config().moe.is_none() {
+            return Err(PipelineError::Config(TrainError::NoExperts.to_string()));
+        }
         let (step, cursor) = match &checkpoint {
             Some(checkpoint) => {
                 checkpoint.restore(&mut trainer)?;
@@ -145,6 +151,7 @@ impl OpenRun {
             checkpoints,
             state,
             trainer: Some(trainer),
+            critic,
             step: step as u32,
             cursor,
             lineage,
@@ -168,18 +175,20 @@ impl OpenRun {
         self.trainer.as_ref().ok_or_else(lost)
     }
 
-    /// Computes with the trainer, off the threads that serve requests.
+    /// Computes with the trainer and the critic, if there is one, off the threads that serve requests.
     pub(super) async fn with_trainer<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&mut Trainer) -> Result<T, TrainError> + Send + 'static,
+        work: impl FnOnce(&mut Trainer, Option<&mut Trainer>) -> Result<T, TrainError> + Send + 'static,
     ) -> Result<T, PipelineError> {
         let mut trainer = self.trainer.take().ok_or_else(lost)?;
-        let (trainer, result) = blocking(move || {
-            let result = work(&mut trainer);
-            (trainer, result)
+        let mut critic = self.critic.take();
+        let (trainer, critic, result) = blocking(move || {
+            let result = work(&mut trainer, critic.as_mut());
+            (trainer, critic, result)
         })
         .await?;
         self.trainer = Some(trainer);
+        self.critic = critic;
         Ok(result?)
     }
 
@@ -195,7 +204,10 @@ impl OpenRun {
             config_digest: self.config_digest.clone(),
             files: std::collections::BTreeMap::new(),
         };
-        Ok(self.checkpoints.save(self.trainer()?, state, &self.tokenizer)?.path)
+        let saved = self
+            .checkpoints
+            .save(self.trainer()?, self.critic.as_ref(), state, &self.tokenizer)?;
+        Ok(saved.path)
     }
 
     /// Tells where the run stands, and gives what its end will say.
@@ -236,6 +248,29 @@ impl OpenRun {
         self.state.become_phase(phase);
         Ok(self.dir.write_state(&self.state)?)
     }
+}
+
+/// The critic that the advantage needs: the checkpoint's, or a fresh one over the policy's body.
+fn critic(
+    config: &RunConfig,
+    checkpoint: Option<&Checkpoint>,
+    policy: &Weights,
+    optimizer: AdamW,
+) -> Result<Option<Trainer>, PipelineError> {
+    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
+        .map_err(|error| PipelineError::Config(error.to_string()))?;
+    if recipe.critic.is_none() {
+        return Ok(None);
+    }
+    let device = device(config.policy.device);
+    if let Some(checkpoint) = checkpoint
+        && let Some(weights) = checkpoint.critic_weights()?
+    {
+        let mut critic = Trainer::new(weights, device, optimizer)?;
+        checkpoint.restore_critic(&mut critic)?;
+        return Ok(Some(critic));
+    }
+    Ok(Some(Trainer::new(policy.critic(), device, optimizer)?))
 }
 
 fn lost() -> PipelineError {

@@ -1,12 +1,15 @@
 //! The shape of a policy, as Hugging Face's `config.json` states it, in both directions.
 //!
-//! Families: `llama` (SmolLM2 among them), `qwen2`, `qwen3`, dense. What this code cannot compute exactly (another
+//! Families: `llama` (SmolLM2 among them), `qwen2`, `qwen3`, dense; `qwen3_moe` and `mixtral`. What this code cannot compute exactly (another
 //! `model_type`, scaled rotary embeddings, sliding windows) is refused, never approximated.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+mod keys;
 #[cfg(test)]
 mod tests;
+
+use keys::{Keys, unsupported};
 
 /// Architecture family: `model_type` of `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +20,21 @@ pub enum Family {
     Qwen2,
     /// Qwen3, dense: RMS norm on each head of q and k.
     Qwen3,
+    /// Qwen3 with routed experts.
+    Qwen3Moe,
+    /// Mixtral: Llama with routed experts.
+    Mixtral,
 }
 
 impl Family {
+    /// `model_type`, and what begins the names of its classes.
     fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Llama => ("llama", "LlamaForCausalLM"),
-            Self::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-            Self::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+            Self::Llama => ("llama", "Llama"),
+            Self::Qwen2 => ("qwen2", "Qwen2"),
+            Self::Qwen3 => ("qwen3", "Qwen3"),
+            Self::Qwen3Moe => ("qwen3_moe", "Qwen3Moe"),
+            Self::Mixtral => ("mixtral", "Mixtral"),
         }
     }
 }
@@ -45,6 +55,20 @@ impl StoredType {
             Self::F16 => "float16",
         }
     }
+}
+
+/// Routed experts in place of a layer's MLP: each token goes through the most probable ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moe {
+    pub experts: usize,
+    /// Experts that a token goes through.
+    pub per_token: usize,
+    /// Width of an expert.
+    pub intermediate_size: usize,
+    /// Whether the probabilities of the chosen experts are scaled to a sum of 1.
+    pub norm_topk_prob: bool,
+    /// Layers with an ordinary MLP all the same.
+    pub dense_layers: Vec<usize>,
 }
 
 /// Everything that fixes a decoder's computation and its tensors' shapes. Sizes are counts of floats.
@@ -69,6 +93,9 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
     pub eos_token_ids: Vec<u32>,
     pub dtype: StoredType,
+    pub moe: Option<Moe>,
+    /// One value of each state instead of logits over the vocabulary: a critic's shape.
+    pub value_head: bool,
 }
 
 /// Why a `config.json` is not usable.
@@ -99,11 +126,54 @@ const WIDTH: usize = 1 << 24;
 const DEPTH: usize = 1 << 12;
 
 impl ModelConfig {
-    /// Reads the text of a `config.json`. Keys that do not change the computation are passed over.
+    /// Reads the text of a policy's `config.json`. Keys that do not change the computation are passed over.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        let config = Self::read(text)?;
+        if config.value_head {
+            return Err(unsupported(
+                "architectures",
+                &json!(config.architecture()),
+                "a causal language model",
+            ));
+        }
+        Ok(config)
+    }
+
+    /// The same of a critic, as [`ModelConfig::to_json`] writes it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key.
+    pub fn critic_from_json(text: &str) -> Result<Self, ConfigError> {
+        let config = Self::read(text)?;
+        if !config.value_head {
+            let supported = "token classification with one label, as critics are written";
+            return Err(unsupported("architectures", &json!(config.architecture()), supported));
+        }
+        Ok(config)
+    }
+
+    /// The critic of a policy's shape.
+    pub fn critic(&self) -> Self {
+        Self {
+            value_head: true,
+            tie_word_embeddings: false,
+            ..self.clone()
+        }
+    }
+
+    fn architecture(&self) -> String {
+        let task = if self.value_head {
+            "ForTokenClassification"
+        } else {
+            "ForCausalLM"
+        };
+        format!("{}{task}", self.family.names().1)
+    }
+
+    fn read(text: &str) -> Result<Self, ConfigError> {
         let value: Value = serde_json::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
         let object = value
             .as_object()
@@ -113,17 +183,21 @@ impl ModelConfig {
             Some("llama") => Family::Llama,
             Some("qwen2") => Family::Qwen2,
             Some("qwen3") => Family::Qwen3,
+            Some("qwen3_moe") => Family::Qwen3Moe,
+            Some("mixtral") => Family::Mixtral,
             Some(other) => {
-                return Err(unsupported("model_type", &json!(other), "llama, qwen2, qwen3"));
+                let supported = "llama, qwen2, qwen3, qwen3_moe, mixtral";
+                return Err(unsupported("model_type", &json!(other), supported));
             }
             None => return Err(ConfigError::Missing { key: "model_type" }),
         };
         let hidden_size = keys.size("hidden_size")?;
         let num_attention_heads = keys.size("num_attention_heads")?;
+        let num_hidden_layers = keys.size("num_hidden_layers")?;
         let config = Self {
             family,
             hidden_size,
-            num_hidden_layers: keys.size("num_hidden_layers")?,
+            num_hidden_layers,
             num_attention_heads,
             num_key_value_heads: keys.size_or("num_key_value_heads", num_attention_heads)?,
             head_dim: keys.size_or("head_dim", hidden_size / num_attention_heads.max(1))?,
@@ -133,11 +207,17 @@ impl ModelConfig {
             rms_norm_eps: keys.float_or("rms_norm_eps", 1e-6)?,
             tie_word_embeddings: keys.flag_or("tie_word_embeddings", false)?,
             attention_bias: keys.flag_or("attention_bias", family == Family::Qwen2)?,
-            qk_norm: family == Family::Qwen3,
+            qk_norm: matches!(family, Family::Qwen3 | Family::Qwen3Moe),
             max_position_embeddings: keys.size_or("max_position_embeddings", 2048)?,
             bos_token_id: keys.token_ids("bos_token_id")?.first().copied(),
             eos_token_ids: keys.token_ids("eos_token_id")?,
             dtype: keys.dtype()?,
+            moe: match family {
+                Family::Qwen3Moe => Some(keys.qwen3_experts(num_hidden_layers)?),
+                Family::Mixtral => Some(keys.mixtral_experts()?),
+                Family::Llama | Family::Qwen2 | Family::Qwen3 => None,
+            },
+            value_head: keys.classifies_tokens(),
         };
         keys.refuse_unsupported()?;
         config.validate()?;
@@ -164,19 +244,21 @@ impl ModelConfig {
             bos_token_id: None,
             eos_token_ids: Vec::new(),
             dtype: StoredType::F32,
+            moe: None,
+            value_head: false,
         }
     }
 
     /// The text of a `config.json` that Hugging Face transformers reads as this model.
     pub fn to_json(&self) -> String {
-        let (model_type, architecture) = self.family.names();
+        let (model_type, _) = self.family.names();
         let eos = match self.eos_token_ids.as_slice() {
             [] => Value::Null,
             [one] => json!(one),
             many => json!(many),
         };
-        let value = json!({
-            "architectures": [architecture],
+        let mut value = json!({
+            "architectures": [self.architecture()],
             "model_type": model_type,
             "hidden_size": self.hidden_size,
             "num_hidden_layers": self.num_hidden_layers,
@@ -195,6 +277,23 @@ impl ModelConfig {
             "eos_token_id": eos,
             "torch_dtype": self.dtype.name(),
         });
+        if let Some(moe) = &self.moe {
+            value["num_experts_per_tok"] = json!(moe.per_token);
+            if self.family == Family::Mixtral {
+                value["num_local_experts"] = json!(moe.experts);
+                value["sliding_window"] = Value::Null;
+            } else {
+                value["num_experts"] = json!(moe.experts);
+                value["moe_intermediate_size"] = json!(moe.intermediate_size);
+                value["norm_topk_prob"] = json!(moe.norm_topk_prob);
+                value["mlp_only_layers"] = json!(moe.dense_layers);
+                value["decoder_sparse_step"] = json!(1);
+            }
+        }
+        if self.value_head {
+            value["id2label"] = json!({"0": "value"});
+            value["label2id"] = json!({"value": 0});
+        }
         format!("{value:#}\n")
     }
 
@@ -219,6 +318,27 @@ impl ModelConfig {
             }
             if size > most {
                 return wrong(key, format!("= {size} is more than {most}"));
+            }
+        }
+        if let Some(moe) = &self.moe {
+            for (key, size) in [
+                ("num_experts", moe.experts),
+                ("num_experts_per_tok", moe.per_token),
+                ("moe_intermediate_size", moe.intermediate_size),
+            ] {
+                if size == 0 || size > WIDTH {
+                    return wrong(key, format!("= {size} is not within 1..={WIDTH}"));
+                }
+            }
+            // One index below the type's largest says that a position has no recorded expert.
+            if moe.experts >= usize::from(u16::MAX) {
+                return wrong(
+                    "num_experts",
+                    format!("= {} is more than {}", moe.experts, u16::MAX - 1),
+                );
+            }
+            if moe.per_token > moe.experts {
+                return wrong("num_experts_per_tok", format!("= {} of {}", moe.per_token, moe.experts));
             }
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
@@ -246,6 +366,18 @@ impl ModelConfig {
         Ok(())
     }
 
+    /// The experts of a layer; `None` where it has an ordinary MLP.
+    pub fn experts_of(&self, layer: usize) -> Option<&Moe> {
+        self.moe.as_ref().filter(|moe| !moe.dense_layers.contains(&layer))
+    }
+
+    /// Experts that a position's record names: `layers · per_token`; 0 of a dense model.
+    pub fn experts_per_position(&self) -> usize {
+        self.moe
+            .as_ref()
+            .map_or(0, |moe| self.num_hidden_layers * moe.per_token)
+    }
+
     /// Number of trained floats.
     pub fn parameter_count(&self) -> usize {
         crate::layout::parameters(self)
@@ -263,118 +395,5 @@ impl ModelConfig {
     /// Whether the output projection of attention has a bias.
     pub(crate) fn output_bias(&self) -> bool {
         self.attention_bias && self.family != Family::Qwen2
-    }
-}
-
-fn unsupported(key: &'static str, found: &Value, supported: &'static str) -> ConfigError {
-    ConfigError::Unsupported {
-        key,
-        found: found.to_string(),
-        supported,
-    }
-}
-
-/// Typed access to the object; a JSON null counts as absent, as it does for transformers.
-struct Keys<'a>(&'a Map<String, Value>);
-
-impl<'a> Keys<'a> {
-    fn value(&self, key: &str) -> Option<&'a Value> {
-        self.0.get(key).filter(|value| !value.is_null())
-    }
-
-    fn read<T>(
-        &self,
-        key: &'static str,
-        expected: &'static str,
-        get: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, ConfigError> {
-        let Some(value) = self.value(key) else { return Ok(None) };
-        let found = || ConfigError::Type {
-            key,
-            expected,
-            found: value.to_string(),
-        };
-        get(value).map(Some).ok_or_else(found)
-    }
-
-    fn text(&self, key: &'static str) -> Result<Option<&'a str>, ConfigError> {
-        self.read(key, "a string", Value::as_str)
-    }
-
-    fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
-        self.optional_size(key)?.ok_or(ConfigError::Missing { key })
-    }
-
-    fn size_or(&self, key: &'static str, default: usize) -> Result<usize, ConfigError> {
-        Ok(self.optional_size(key)?.unwrap_or(default))
-    }
-
-    fn optional_size(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
-        self.read(key, "a whole number below 2^32", |v| {
-            v.as_u64().and_then(|n| u32::try_from(n).ok())
-        })
-        .map(|size| size.map(|n| n as usize))
-    }
-
-    fn float_or(&self, key: &'static str, default: f64) -> Result<f64, ConfigError> {
-        Ok(self.read(key, "a number", Value::as_f64)?.unwrap_or(default))
-    }
-
-    fn flag_or(&self, key: &'static str, default: bool) -> Result<bool, ConfigError> {
-        Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(default))
-    }
-
-    fn token_ids(&self, key: &'static str) -> Result<Vec<u32>, ConfigError> {
-        let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-        let ids = self.read(key, "a token id or a list of them", |value| match value {
-            Value::Array(many) => many.iter().map(id).collect(),
-            one => id(one).map(|one| vec![one]),
-        })?;
-        Ok(ids.unwrap_or_default())
-    }
-
-    fn dtype(&self) -> Result<StoredType, ConfigError> {
-        // transformers 5 writes `dtype`, earlier ones `torch_dtype`.
-        let key = if self.value("dtype").is_some() {
-            "dtype"
-        } else {
-            "torch_dtype"
-        };
-        match self.text(key)? {
-            None | Some("float32") => Ok(StoredType::F32),
-            Some("bfloat16") => Ok(StoredType::Bf16),
-            Some("float16") => Ok(StoredType::F16),
-            Some(other) => Err(unsupported(key, &json!(other), "float32, bfloat16, float16")),
-        }
-    }
-
-    /// `rope_theta` at the top, or inside `rope_parameters` as transformers 5 writes it.
-    fn rope_theta(&self) -> Result<f64, ConfigError> {
-        let nested = self
-            .value("rope_parameters")
-            .and_then(|p| p.get("rope_theta"))
-            .and_then(Value::as_f64);
-        self.float_or("rope_theta", nested.unwrap_or(10_000.0))
-    }
-
-    fn refuse_unsupported(&self) -> Result<(), ConfigError> {
-        for key in ["rope_scaling", "rope_parameters"] {
-            let kind = |v: &Value| v.get("rope_type").or_else(|| v.get("type")).cloned();
-            if let Some(value) = self.value(key)
-                && kind(value).is_none_or(|kind| kind != "default")
-            {
-                return Err(unsupported(key, value, "none, or rope_type default"));
-            }
-        }
-        if self.flag_or("use_sliding_window", false)? {
-            return Err(unsupported("use_sliding_window", &json!(true), "false"));
-        }
-        if self.flag_or("mlp_bias", false)? {
-            return Err(unsupported("mlp_bias", &json!(true), "false"));
-        }
-        match self.text("hidden_act")? {
-            None | Some("silu" | "swish") => Ok(()),
-            Some(other) => Err(unsupported("hidden_act", &json!(other), "silu")),
-        }
     }
 }

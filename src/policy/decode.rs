@@ -27,6 +27,9 @@ pub struct DecodeModel {
 pub struct KvCache {
     layers: Vec<KeyValues>,
     len: usize,
+    /// `[tokens, layers, per_token]`; empty of a dense model.
+    experts: Vec<u16>,
+    experts_per_position: usize,
 }
 
 /// One session's part in a pass: the tokens that follow what its cache holds.
@@ -78,6 +81,12 @@ impl KvCache {
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         self.layers.iter_mut().for_each(|layer| layer.truncate(len));
+        self.experts.truncate(self.len * self.experts_per_position);
+    }
+
+    /// The experts that each token held went through, `[tokens, layers, per_token]`; empty of a dense model.
+    pub fn experts(&self) -> &[u16] {
+        &self.experts
     }
 
     /// Holds nothing any more.
@@ -122,7 +131,12 @@ impl DecodeModel {
     /// An empty cache for a session with this model.
     pub fn new_cache(&self) -> KvCache {
         let layers = vec![KeyValues::new(self.decoder.heads()); self.decoder.layers.len()];
-        KvCache { layers, len: 0 }
+        KvCache {
+            layers,
+            len: 0,
+            experts: Vec::new(),
+            experts_per_position: self.decoder.config.experts_per_position(),
+        }
     }
 
     /// Runs every slot's tokens, appends them to its cache, and gives the wanted logits slot by slot.
@@ -146,17 +160,23 @@ impl DecodeModel {
             spans: &spans,
             rotary: &rotary,
             angles: &angles,
+            experts: &[],
             parallel: true,
         };
-        let mut x = Vec::new();
+        let (mut x, mut experts) = (Vec::new(), Vec::new());
         decoder.embed(slots.iter().flat_map(|slot| slot.tokens).copied(), &mut x);
         let mut activations = Activations::default();
         for index in 0..decoder.layers.len() {
             let mut stores: Vec<&mut KeyValues> = slots.iter_mut().map(|slot| &mut slot.cache.layers[index]).collect();
             decoder.layer(index, &rows, &mut stores, &mut x, &mut activations);
+            decoder.note_experts(index, &activations, positions.len(), &mut experts);
         }
-        for slot in slots.iter_mut() {
+        let per_position = decoder.config.experts_per_position();
+        for (slot, span) in slots.iter_mut().zip(&spans) {
             slot.cache.len += slot.tokens.len();
+            slot.cache
+                .experts
+                .extend_from_slice(&experts[span.floats(per_position)]);
         }
         Ok(self.head(&x, &spans, want))
     }

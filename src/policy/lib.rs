@@ -17,10 +17,11 @@ mod test_models;
 mod trainer;
 mod weights;
 
-pub use config::{ConfigError, Family, ModelConfig, StoredType};
+pub use config::{ConfigError, Family, ModelConfig, Moe, StoredType};
 pub use decode::{DecodeError, DecodeModel, KvCache, Logits, Slot, SlotLogits};
-pub use objective::{KlEstimator, KlTerm, LossStats, Objective, PolicyLoss};
-pub use row::{LogProbs, Row, Sequence};
+pub use decoder::experts::NO_EXPERT;
+pub use objective::{KlEstimator, KlTerm, LossStats, Objective, PolicyLoss, ValueStats, evaluate, value_loss};
+pub use row::{LogProbs, Row, Sequence, ValueRow};
 pub use sampling::{Sampled, Sampler, Sampling, SamplingError};
 pub use trainer::{AdamW, Device, StepStats, Trainer, TrainerError, cuda_available};
 pub use weights::{HostTensor, Weights, WeightsError};

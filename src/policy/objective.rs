@@ -7,6 +7,9 @@ use crate::row::Row;
 
 #[cfg(test)]
 mod tests;
+mod value;
+
+pub use value::{ValueStats, value_loss};
 
 /// Bound of a log-ratio before it is exponentiated.
 const LOG_RATIO_BOUND: f64 = 20.0;
@@ -39,6 +42,26 @@ pub enum KlEstimator {
     K2,
     /// `e^x − x − 1` with `x = ref − logp`
     K3,
+}
+
+impl KlEstimator {
+    /// The estimate at one token and its derivative by `logprob`; k3 is bounded to 10, its exponent to ±20.
+    pub fn estimate(self, logprob: f64, reference: f64) -> (f64, f64) {
+        let difference = logprob - reference;
+        match self {
+            Self::K1 => (difference, 1.0),
+            Self::K2 => (0.5 * difference * difference, difference),
+            Self::K3 => {
+                let x = (-difference).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
+                let value = x.exp() - x - 1.0;
+                if value > K3_BOUND {
+                    return (K3_BOUND, 0.0);
+                }
+                let is_bounded = difference.abs() > LOG_RATIO_BOUND;
+                (value, if is_bounded { 0.0 } else { 1.0 - x.exp() })
+            }
+        }
+    }
 }
 
 /// A KL term added to the loss of each token.
@@ -139,7 +162,7 @@ struct Term {
 
 /// Loss of one row at its masked positions (response positions `at`, ascending), given log-probs and entropies there.
 /// Pushes the derivative of `Σ coefficient · L` by log-prob and by entropy for each.
-pub(crate) fn evaluate(
+pub fn evaluate(
     row: &Row<'_>,
     at: &[usize],
     (logprobs, entropies): (&[f32], &[f32]),
@@ -161,6 +184,7 @@ pub(crate) fn evaluate(
         let (logprob, entropy) = (f64::from(logprobs[i]), f64::from(entropies[i]));
         let coefficient = f64::from(row.coefficients[position]);
         let advantage = row.advantages.get(position).map_or(0.0, |a| f64::from(*a));
+        let importance = row.importance.get(position).map_or(1.0, |w| f64::from(*w));
         let raw = log_ratio(i);
         let bounded = raw.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
         let own = (bounded, if raw.abs() <= LOG_RATIO_BOUND { 1.0 } else { 0.0 });
@@ -202,14 +226,18 @@ pub(crate) fn evaluate(
                 bounded.exp(),
             ),
         };
-        let (kl, kl_slope) = kl_estimate(objective.kl, row.ref_logprobs, position, logprob);
+        let (value, slope) = (importance * term.value, importance * term.slope);
+        let (kl, kl_slope) = match (objective.kl, row.ref_logprobs) {
+            (Some(term), Some(reference)) => term.estimator.estimate(logprob, f64::from(reference[position])),
+            _ => (0.0, 0.0),
+        };
         let kl_coefficient = objective.kl.map_or(0.0, |term| f64::from(term.coefficient));
         let entropy_coeff = f64::from(objective.entropy_coeff);
-        let loss = coefficient * (term.value + kl_coefficient * kl - entropy_coeff * entropy);
-        dlogprobs.push((coefficient * (term.slope + kl_coefficient * kl_slope)) as f32);
+        let loss = coefficient * (value + kl_coefficient * kl - entropy_coeff * entropy);
+        dlogprobs.push((coefficient * (slope + kl_coefficient * kl_slope)) as f32);
         dentropies.push((-coefficient * entropy_coeff) as f32);
         stats.loss += loss;
-        stats.pg_loss += coefficient * term.value;
+        stats.pg_loss += coefficient * value;
         stats.kl_loss += coefficient * kl;
         stats.clipped += f64::from(u8::from(term.clipped));
         stats.clipped_lower += f64::from(u8::from(term.clipped_lower));
@@ -252,33 +280,5 @@ fn clipped((log_ratio, slope): (f64, f64), a: f64, (low, high): (f32, f32), dual
         slope,
         clipped: is_clipped,
         clipped_lower: false,
-    }
-}
-
-/// KL estimate at one position and its derivative by log-prob; zeros without a term or a reference.
-fn kl_estimate(term: Option<KlTerm>, reference: Option<&[f32]>, position: usize, logprob: f64) -> (f64, f64) {
-    let (Some(term), Some(reference)) = (term, reference) else {
-        return (0.0, 0.0);
-    };
-    let difference = logprob - f64::from(reference[position]);
-    match term.estimator {
-        KlEstimator::K1 => (difference, 1.0),
-        KlEstimator::K2 => (0.5 * difference * difference, difference),
-        KlEstimator::K3 => {
-            let x = (-difference).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND);
-            let value = x.exp() - x - 1.0;
-            if value > K3_BOUND {
-                (K3_BOUND, 0.0)
-            } else {
-                (
-                    value,
-                    if difference.abs() <= LOG_RATIO_BOUND {
-                        1.0 - x.exp()
-                    } else {
-                        0.0
-                    },
-                )
-            }
-        }
     }
 }

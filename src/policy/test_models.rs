@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
-use crate::config::{Family, ModelConfig};
+use crate::config::{Family, ModelConfig, Moe};
 use crate::row::{Row, Sequence};
 use crate::weights::{HostTensor, Weights};
 
@@ -19,15 +19,23 @@ pub(crate) fn config(family: Family) -> ModelConfig {
         num_key_value_heads: 2,
         head_dim: if family == Family::Llama { 6 } else { 16 },
         intermediate_size: 28,
-        tie_word_embeddings: family != Family::Qwen3,
+        tie_word_embeddings: !matches!(family, Family::Qwen3 | Family::Mixtral),
         attention_bias: family == Family::Qwen2,
-        qk_norm: family == Family::Qwen3,
+        qk_norm: matches!(family, Family::Qwen3 | Family::Qwen3Moe),
+        moe: matches!(family, Family::Qwen3Moe | Family::Mixtral).then(|| Moe {
+            experts: 5,
+            per_token: 2,
+            intermediate_size: if family == Family::Mixtral { 28 } else { 12 },
+            norm_topk_prob: family == Family::Mixtral,
+            dense_layers: Vec::new(),
+        }),
         max_position_embeddings: 256,
         ..ModelConfig::tiny(37)
     }
 }
 
 pub(crate) const FAMILIES: [Family; 3] = [Family::Llama, Family::Qwen2, Family::Qwen3];
+pub(crate) const WITH_EXPERTS: [Family; 2] = [Family::Qwen3Moe, Family::Mixtral];
 
 /// Weights large enough that every part matters: matrices ±0.5, gains near 1, biases not 0.
 pub(crate) fn weights(config: ModelConfig, seed: u64) -> Weights {
@@ -72,7 +80,9 @@ impl OwnedRow {
             old_logprobs: &self.old,
             advantages: &self.advantages,
             coefficients: &self.coefficients,
+            importance: &[],
             ref_logprobs: Some(&self.reference),
+            experts: &[],
         }
     }
 

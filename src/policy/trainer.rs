@@ -3,7 +3,11 @@
 //! Weights and optimizer state are on the host whatever computes the gradients. A micro-batch is what one call of
 //! [`Trainer::accumulate`] gets; how rows become episodes, groups or losses is not known here.
 
+#[cfg(test)]
+mod critic_tests;
 mod fused;
+#[cfg(test)]
+mod moe_tests;
 mod optimizer;
 mod reference;
 #[cfg(test)]
@@ -12,8 +16,8 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::config::ModelConfig;
-use crate::objective::{LossStats, Objective};
-use crate::row::{LogProbs, Row, Sequence, check_rows, check_sequences};
+use crate::objective::{LossStats, Objective, ValueStats};
+use crate::row::{LogProbs, Row, Sequence, ValueRow, check_rows, check_sequences, check_temperature, check_value_rows};
 use crate::weights::{Weights, WeightsError};
 
 pub use optimizer::AdamW;
@@ -46,6 +50,8 @@ pub enum TrainerError {
     },
     #[error("the gradient is not finite (norm {norm}); the step was not taken and the gradients were dropped")]
     NonFiniteGradient { norm: f64 },
+    #[error("these weights are not those of {expected}")]
+    Head { expected: &'static str },
     #[error("weights of another shape than this trainer's: {0}")]
     OtherModel(String),
     #[error(transparent)]
@@ -69,11 +75,15 @@ trait Gradients: Send + Sync {
     fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs>;
     /// Adds the gradient of `Σ coefficient · L`.
     fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats;
+    /// A critic's value of every response position.
+    fn values(&self, sequences: &[Sequence<'_>], micro_batch_tokens: usize) -> Vec<Vec<f32>>;
+    /// Adds the gradient of a critic's `Σ coefficient · loss`.
+    fn accumulate_values(&mut self, rows: &[ValueRow<'_>], clip: f32) -> ValueStats;
     /// The accumulated gradient by slot; none accumulated any more.
     fn take(&mut self) -> Vec<Vec<f32>>;
 }
 
-/// Holds a policy's weights and improves them.
+/// Holds the weights of a policy, or of a critic, and improves them.
 pub struct Trainer {
     weights: Weights,
     device: Device,
@@ -114,7 +124,9 @@ impl Trainer {
         temperature: f32,
         micro_batch_tokens: usize,
     ) -> Result<Vec<LogProbs>, TrainerError> {
-        check_sequences(sequences, temperature, self.weights.config())?;
+        self.check_head(false)?;
+        check_temperature(temperature)?;
+        check_sequences(sequences, self.weights.config())?;
         Ok(self.gradients.log_probs(sequences, temperature, micro_batch_tokens))
     }
 
@@ -123,8 +135,39 @@ impl Trainer {
     /// # Errors
     /// [`TrainerError::Row`] names the row that does not fit; nothing has been added then.
     pub fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> Result<LossStats, TrainerError> {
+        self.check_head(false)?;
         check_rows(rows, objective, self.weights.config())?;
         Ok(self.gradients.accumulate(rows, objective))
+    }
+
+    /// The values of a critic: of the state before each response token. About `micro_batch_tokens` tokens are in flight at
+    /// a time.
+    ///
+    /// # Errors
+    /// [`TrainerError::Row`] names the sequence that cannot be read.
+    pub fn values(&self, sequences: &[Sequence<'_>], micro_batch_tokens: usize) -> Result<Vec<Vec<f32>>, TrainerError> {
+        self.check_head(true)?;
+        check_sequences(sequences, self.weights.config())?;
+        Ok(self.gradients.values(sequences, micro_batch_tokens))
+    }
+
+    /// Adds the gradient of a critic's micro-batch: the value loss of [`crate::value_loss`] over all masked positions.
+    ///
+    /// # Errors
+    /// [`TrainerError::Row`] names the row that does not fit; nothing has been added then.
+    pub fn accumulate_values(&mut self, rows: &[ValueRow<'_>], clip: f32) -> Result<ValueStats, TrainerError> {
+        self.check_head(true)?;
+        check_value_rows(rows, clip, self.weights.config())?;
+        Ok(self.gradients.accumulate_values(rows, clip))
+    }
+
+    fn check_head(&self, value: bool) -> Result<(), TrainerError> {
+        if self.weights.config().value_head == value {
+            return Ok(());
+        }
+        Err(TrainerError::Head {
+            expected: if value { "a critic" } else { "a policy" },
+        })
     }
 
     /// One AdamW step with the accumulated gradient, its global norm first cut to `grad_clip`; the gradient is used up.

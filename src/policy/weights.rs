@@ -7,6 +7,7 @@
 mod check;
 mod load;
 mod save;
+mod stack;
 #[cfg(test)]
 mod tests;
 
@@ -78,6 +79,8 @@ impl Weights {
     /// # Errors
     /// [`WeightsError::Names`], [`WeightsError::TensorShape`], or an inconsistent configuration.
     pub fn from_tensors(config: ModelConfig, mut tensors: BTreeMap<String, HostTensor>) -> Result<Self, WeightsError> {
+        config.validate()?;
+        stack::stack(&parameters(&config), &mut tensors);
         let shapes = tensors
             .iter()
             .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()));
@@ -137,6 +140,24 @@ impl Weights {
         })
     }
 
+    /// A critic over this policy's body, whose every value is 0.
+    pub fn critic(&self) -> Self {
+        let config = self.config.critic();
+        let names = parameters(&config);
+        let of = |p: &Parameter| {
+            let zeros = || HostTensor {
+                shape: p.shape.clone(),
+                data: vec![0.0; p.shape.iter().product()].into(),
+            };
+            self.get(&p.name).cloned().unwrap_or_else(zeros)
+        };
+        Self {
+            tensors: names.iter().map(of).collect(),
+            names: Arc::new(names),
+            config: Arc::new(config),
+        }
+    }
+
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
@@ -174,8 +195,23 @@ fn fit(config: &ModelConfig, mut shapes: BTreeMap<&str, &[usize]>) -> Result<Vec
         shapes.remove("lm_head.weight");
     }
     let found: Vec<_> = names.iter().map(|p| shapes.remove(p.name.as_str())).collect();
-    let absent = names.iter().zip(&found).filter(|(_, shape)| shape.is_none());
-    let missing: Vec<_> = absent.map(|(p, _)| p.name.clone()).collect();
+    let mut missing = Vec::new();
+    for (p, _) in names.iter().zip(&found).filter(|(_, shape)| shape.is_none()) {
+        if p.parts.is_empty() {
+            missing.push(p.name.clone());
+        }
+        // Experts that were not put together: one is missing, or has another shape.
+        for part in &p.parts {
+            match shapes.remove(part.as_str()) {
+                None => missing.push(part.clone()),
+                Some(found) if found != &p.shape[1..] => {
+                    let (name, expected, found) = (part.clone(), p.shape[1..].to_vec(), found.to_vec());
+                    return Err(WeightsError::TensorShape { name, expected, found });
+                }
+                Some(_) => {}
+            }
+        }
+    }
     let unexpected: Vec<_> = shapes.into_keys().map(str::to_owned).collect();
     if !missing.is_empty() || !unexpected.is_empty() {
         return Err(WeightsError::Names { missing, unexpected });

@@ -2,6 +2,7 @@
 
 use super::{Check, Context, Finding};
 use crate::config::{AdvantageName, AlgorithmName};
+use crate::train::Recipe;
 
 pub(super) struct Batch;
 
@@ -35,15 +36,27 @@ impl Check for Batch {
                 return found;
             }
         };
+        if let Err(error) = Recipe::from_section(train, rollout.groups_per_step)
+            && let Some(key) = error.key()
+        {
+            found.push(
+                Finding::fatal(self.id(), error.to_string())
+                    .at(run, &format!("train.{key}"))
+                    .help(format!("change `{key}` below `[train]`, or take it out")),
+            );
+        }
         if train.algorithm == AlgorithmName::Sft {
             return found;
         }
-        let name = match resolved.advantage {
-            AdvantageName::Grpo => "grpo",
-            AdvantageName::Rloo => "rloo",
+        let compares = match resolved.advantage {
+            AdvantageName::Grpo => Some("grpo"),
+            AdvantageName::Rloo => Some("rloo"),
+            AdvantageName::Opo => Some("opo"),
+            AdvantageName::ReinforcePlusPlusBaseline => Some("reinforce_plus_plus_baseline"),
+            AdvantageName::Remax | AdvantageName::ReinforcePlusPlus | AdvantageName::Gae => None,
         };
         let size = rollout.group_size;
-        if size == 1 {
+        if let (Some(name), 1) = (compares, size) {
             found.push(
                 Finding::fatal(
                     self.id(),
@@ -52,7 +65,7 @@ impl Check for Batch {
                 .at(run, "rollout.group_size")
                 .help("write `group_size = 8`"),
             );
-        } else if size < SMALL_GROUP {
+        } else if compares.is_some() && size < SMALL_GROUP {
             found.push(
                 Finding::warn(
                     self.id(),

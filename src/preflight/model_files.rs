@@ -5,7 +5,7 @@
 use lego_policy::{ModelConfig, Weights, WeightsError};
 
 use super::{Check, Context, Finding, Status, model};
-use crate::config::EngineKind;
+use crate::config::{EngineKind, RoutingReplay};
 use crate::prompt::Tokenizer;
 
 pub(super) struct ModelFiles;
@@ -44,7 +44,7 @@ impl ModelFiles {
             return (Some(Finding::skip(self.id(), "there are no weights to look at")), None);
         }
         match Weights::check(folder) {
-            Ok(shape) => (None, Some(shape)),
+            Ok(shape) => (self.routes(context, &shape), Some(shape)),
             Err(error) => {
                 let text = match &error {
                     // Of the model as a whole; the others name their file.
@@ -61,6 +61,16 @@ impl ModelFiles {
                 )
             }
         }
+    }
+
+    /// Routes to be replayed in a model that has none.
+    fn routes(&self, context: Context<'_>, shape: &ModelConfig) -> Option<Finding> {
+        let replayed = context.run.config.train.routing_replay != RoutingReplay::Off && context.purpose.trains();
+        (replayed && shape.moe.is_none()).then(|| {
+            Finding::fatal(self.id(), crate::train::TrainError::NoExperts.to_string())
+                .at(context.run, "train.routing_replay")
+                .help("take `routing_replay` out")
+        })
     }
 
     fn tokenizer(&self, context: Context<'_>, shape: Option<&ModelConfig>) -> Option<Finding> {

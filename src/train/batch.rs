@@ -28,13 +28,21 @@ pub struct TrainRow {
     pub reference: Option<Vec<f32>>,
     /// Advantage of each position.
     pub advantages: Vec<f32>,
+    /// What each position's value is fitted to; read by a critic alone.
+    pub returns: Vec<f32>,
+    /// Value of each position at the start of the update; empty without a critic.
+    pub values: Vec<f32>,
     /// Weight of each position's loss.
     pub coefficients: Vec<f32>,
+    /// Weight of each position's policy loss; empty where there is no rollout correction.
+    pub importance: Vec<f32>,
+    /// Experts that each token is to go through, as the policy package wants them; empty: as the router chooses.
+    pub experts: Vec<u16>,
 }
 
 impl TrainRow {
-    /// The row of a well-formed segment; `None` where nothing in it trains.
-    pub fn of_segment(segment: &Segment, advantage: f32) -> Option<Self> {
+    /// The row of a well-formed segment, all advantages 0; `None` where nothing in it trains.
+    pub fn of_segment(segment: &Segment) -> Option<Self> {
         let first = segment.response_mask.iter().position(|&mask| mask == 1)?;
         let end = segment.response_mask.iter().rposition(|&mask| mask == 1)? + 1;
         let tokens = [segment.prompt_ids.as_slice(), &segment.response_ids[..end]].concat();
@@ -49,9 +57,42 @@ impl TrainRow {
             recorded,
             old: Vec::new(),
             reference: None,
-            advantages: vec![advantage; end - first],
+            advantages: vec![0.0; end - first],
+            returns: Vec::new(),
+            values: Vec::new(),
             coefficients: Vec::new(),
+            importance: Vec::new(),
+            experts: Vec::new(),
         })
+    }
+
+    /// Trained positions.
+    pub fn trained_tokens(&self) -> usize {
+        self.mask.iter().filter(|mask| **mask == 1).count()
+    }
+
+    /// Whether any position has an advantage other than 0.
+    pub fn has_advantage(&self) -> bool {
+        self.advantages.iter().any(|advantage| *advantage != 0.0)
+    }
+
+    /// `values` of the trained positions, in their order, at their places; 0 elsewhere.
+    pub fn placed(&self, values: &[f32]) -> Vec<f32> {
+        let mut values = values.iter();
+        let place = |mask: &u8| {
+            if *mask == 1 {
+                values.next().copied().unwrap_or_default()
+            } else {
+                0.0
+            }
+        };
+        self.mask.iter().map(place).collect()
+    }
+
+    /// Takes trained positions out, `kept` being one for each.
+    pub fn reject(&mut self, kept: &[bool]) {
+        let trained = self.mask.iter_mut().filter(|mask| **mask == 1);
+        trained.zip(kept).for_each(|(mask, kept)| *mask = u8::from(*kept));
     }
 
     /// Gives each trained position this weight, and the others 0.
@@ -91,15 +132,18 @@ impl TrainRow {
             old_logprobs: &self.old,
             advantages: &self.advantages,
             coefficients: &self.coefficients,
+            importance: &self.importance,
             ref_logprobs: self.reference.as_deref(),
+            experts: &self.experts,
         }
     }
 
-    /// The policy package's view, for log-probs.
-    pub fn sequence(&self) -> Sequence<'_> {
+    /// The policy package's view, for log-probs; with the prescribed experts, or as the router chooses.
+    pub fn sequence(&self, prescribed: bool) -> Sequence<'_> {
         Sequence {
             tokens: &self.tokens,
             loss_start: self.loss_start,
+            experts: if prescribed { &self.experts } else { &[] },
         }
     }
 }
@@ -154,7 +198,7 @@ mod tests {
             response_logprobs: Some(vec![0.0, -0.5, 0.0, -0.25, 0.0]),
             ..Segment::default()
         };
-        let mut row = TrainRow::of_segment(&segment, 2.0).unwrap();
+        let mut row = TrainRow::of_segment(&segment).unwrap();
         assert_eq!(
             (row.tokens.as_slice(), row.loss_start),
             ([1, 2, 3, 4, 5, 6].as_slice(), 3)
@@ -163,11 +207,17 @@ mod tests {
         assert_eq!(row.trained(&row.recorded).collect::<Vec<_>>(), [-0.5, -0.25]);
         row.set_coefficient(0.25);
         assert_eq!(row.coefficients, [0.25, 0.0, 0.25]);
+        assert_eq!(
+            (row.trained_tokens(), row.placed(&[5.0, 6.0])),
+            (2, vec![5.0, 0.0, 6.0])
+        );
+        row.reject(&[false, true]);
+        assert_eq!(row.mask, [0, 0, 1]);
         let untrained = Segment {
             response_mask: vec![0; 5],
             ..segment
         };
-        assert_eq!(TrainRow::of_segment(&untrained, 1.0), None);
+        assert_eq!(TrainRow::of_segment(&untrained), None);
     }
 
     #[test]

@@ -59,6 +59,18 @@ pub enum TrainError {
         /// The coefficient asked for.
         coefficient: f32,
     },
+    /// Routes to be replayed in a model that has none.
+    #[error("train.routing_replay is for mixtures of experts, and the policy is a dense model; leave it out")]
+    NoExperts,
+    /// A critic where none is read, or none where one is.
+    #[error(
+        "advantage \"gae\" and a critic come together, and {}",
+        if *given { "a critic was given alone" } else { "no critic was given" }
+    )]
+    NoCritic {
+        /// Whether one was given.
+        given: bool,
+    },
     /// The learning rate is not defined at this step.
     #[error(transparent)]
     Schedule(#[from] super::ScheduleError),

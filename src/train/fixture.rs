@@ -48,6 +48,11 @@ pub(super) fn policy(seed: u64) -> Trainer {
     Trainer::new(Weights::init(config, seed).unwrap(), Device::Cpu, AdamW::default()).unwrap()
 }
 
+/// A critic of the same shape, fresh.
+pub(super) fn critic(seed: u64) -> Trainer {
+    Trainer::new(policy(seed).weights().critic(), Device::Cpu, AdamW::default()).unwrap()
+}
+
 /// Settings around a `[train]`.
 pub(super) fn settings(section: &TrainSection) -> UpdateSettings {
     UpdateSettings {
@@ -93,9 +98,9 @@ pub(super) fn log_prob(policy: &Trainer, episode: &Episode) -> f32 {
     let rows: Vec<_> = episode
         .segments
         .iter()
-        .filter_map(|segment| super::TrainRow::of_segment(segment, 0.0))
+        .filter_map(super::TrainRow::of_segment)
         .collect();
-    let sequences: Vec<_> = rows.iter().map(super::TrainRow::sequence).collect();
+    let sequences: Vec<_> = rows.iter().map(|row| row.sequence(false)).collect();
     let found = policy.log_probs(&sequences, 1.0, 1024).unwrap();
     rows.iter()
         .zip(&found)
@@ -110,6 +115,7 @@ pub(super) fn record(policy: &Trainer, episodes: &mut [Episode]) {
         let sequence = lego_policy::Sequence {
             tokens: &tokens,
             loss_start: segment.prompt_ids.len(),
+            experts: &[],
         };
         let mut found = policy.log_probs(&[sequence], 1.0, 1024).unwrap().remove(0).logprobs;
         found

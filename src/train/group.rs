@@ -1,8 +1,8 @@
-//! Episodes of a step, gathered by task, with their advantages.
+//! Episodes of a step, gathered by task, with what their tokens get.
 
 use std::collections::BTreeMap;
 
-use super::advantage::{Algorithm, Group};
+use super::advantage::{Algorithm, Credited, Group};
 use super::filter::{Filtered, Kept};
 use crate::trajectory::{Episode, GroupId, Segment};
 
@@ -12,7 +12,10 @@ pub(super) struct Member<'a> {
     pub(super) episode: &'a Episode,
     /// Whether its tokens may train.
     pub(super) in_loss: bool,
-    pub(super) advantage: f32,
+    /// What each of its trained tokens gets, over all segments; nothing before that is decided.
+    pub(super) credited: Credited,
+    /// What is taken off its reward, over all tokens.
+    pub(super) penalty: f64,
     /// Tokens over all its segments that the policy sampled and that train: 0 when it is not in the loss.
     pub(super) trained_tokens: usize,
 }
@@ -21,10 +24,12 @@ pub(super) struct Member<'a> {
 #[derive(Debug)]
 pub(super) struct Unit<'a> {
     pub(super) members: Vec<Member<'a>>,
+    /// What the members are compared by.
+    pub(super) group: Group,
     pub(super) has_signal: bool,
 }
 
-/// Gathers the kept episodes into groups and gives each its advantage.
+/// Gathers the kept episodes into groups. A greedy episode that the others are compared with is no member.
 ///
 /// The order does not depend on the order of arrival. `group_size` is the configured size, where there is
 /// one; dropped episodes count as sampled, so that a group that they have shrunk is recognised.
@@ -47,42 +52,42 @@ pub(super) fn gather<'a>(
     let chunks: Vec<&[Kept<'a>]> = kept
         .chunk_by(|a, b| !alone && a.episode.group_id == b.episode.group_id)
         .collect();
-    let groups: Vec<Group> = chunks
-        .iter()
-        .map(|chunk| Group {
-            returns: if alone {
-                Vec::new()
-            } else {
-                chunk.iter().filter_map(|kept| kept.episode.reward).collect()
-            },
-            size: chunk.len(),
+    let unit = |chunk: &[Kept<'a>]| {
+        let is_greedy = |kept: &&Kept<'_>| algorithm.needs_greedy() && kept.episode.sampling.temperature <= 0.0;
+        let (greedy, sampled): (Vec<&Kept<'a>>, Vec<&Kept<'a>>) = chunk.iter().partition(is_greedy);
+        let returns = sampled.iter().filter_map(|kept| kept.episode.reward);
+        let group = Group {
+            returns: if alone { Vec::new() } else { returns.collect() },
+            size: sampled.len(),
             sampled: delivered[&chunk[0].episode.group_id].max(group_size.unwrap_or(0)),
-        })
-        .collect();
-    let advantages = algorithm.advantages(&groups);
+            lengths: sampled.iter().map(|kept| trained_tokens(kept.episode)).collect(),
+            greedy: greedy.first().and_then(|kept| kept.episode.reward),
+        };
+        Unit {
+            members: sampled.into_iter().map(|kept| Member::new(*kept)).collect(),
+            has_signal: algorithm.has_signal(&group),
+            group,
+        }
+    };
     chunks
         .into_iter()
-        .zip(&groups)
-        .zip(advantages)
-        .map(|((chunk, group), advantages)| Unit {
-            members: chunk
-                .iter()
-                .zip(advantages)
-                .map(|(kept, advantage)| Member::new(*kept, advantage))
-                .collect(),
-            has_signal: group.has_signal(),
-        })
+        .map(unit)
+        .filter(|unit| !unit.members.is_empty())
         .collect()
 }
 
+fn trained_tokens(episode: &Episode) -> usize {
+    episode.segments.iter().map(Segment::trained_tokens).sum()
+}
+
 impl<'a> Member<'a> {
-    fn new(kept: Kept<'a>, advantage: f32) -> Self {
-        let trained: usize = kept.episode.segments.iter().map(Segment::trained_tokens).sum();
+    fn new(kept: Kept<'a>) -> Self {
         Self {
             episode: kept.episode,
             in_loss: kept.in_loss,
-            advantage,
-            trained_tokens: if kept.in_loss { trained } else { 0 },
+            credited: Credited::default(),
+            penalty: 0.0,
+            trained_tokens: if kept.in_loss { trained_tokens(kept.episode) } else { 0 },
         }
     }
 }
@@ -92,7 +97,7 @@ mod tests {
     use super::*;
     use crate::config::{FilterSection, HackPolicy};
     use crate::train::Filter;
-    use crate::train::advantage::{Grpo, Rloo, Supervised};
+    use crate::train::advantage::{Grpo, Remax, Rloo, Supervised};
     use crate::train::fixture::episode;
     use crate::trajectory::Outcome;
 
@@ -100,11 +105,9 @@ mod tests {
         Filter::from_sections(&FilterSection::default(), HackPolicy::Flag).unwrap()
     }
 
-    fn advantages(units: &[Unit]) -> Vec<f32> {
-        units
-            .iter()
-            .flat_map(|unit| unit.members.iter().map(|member| member.advantage))
-            .collect()
+    fn advantages(units: &[Unit], algorithm: &dyn Algorithm) -> Vec<f32> {
+        let groups: Vec<Group> = units.iter().map(|unit| unit.group.clone()).collect();
+        algorithm.advantages(&groups).concat()
     }
 
     #[test]
@@ -115,9 +118,10 @@ mod tests {
             .into();
         episodes[3].outcome = Outcome::InfraError;
         let filtered = filter().apply(&episodes, false);
-        let units = gather(&episodes, &filtered, &Grpo { norm_by_std: false }, Some(4));
+        let grpo = Grpo { norm_by_std: false };
+        let units = gather(&episodes, &filtered, &grpo, Some(4));
         let expected = [1.0 / 3.0, 1.0 / 3.0, -2.0 / 3.0];
-        for (found, expected) in advantages(&units).iter().zip(expected) {
+        for (found, expected) in advantages(&units, &grpo).iter().zip(expected) {
             assert!((found - expected).abs() < 1e-6);
         }
         assert_eq!(units[0].members.len(), 3);
@@ -130,7 +134,7 @@ mod tests {
         let filtered = filter().apply(&episodes, false);
         let units = gather(&episodes, &filtered, &Rloo, None);
         assert!(!units[0].has_signal);
-        assert_eq!(advantages(&units), [0.0]);
+        assert_eq!(advantages(&units, &Rloo), [0.0]);
         // The same when the lost one was never delivered.
         let filtered = filter().apply(&episodes[..1], false);
         assert!(!gather(&episodes[..1], &filtered, &Rloo, Some(2))[0].has_signal);
@@ -147,6 +151,24 @@ mod tests {
             .map(|unit| unit.members[0].episode.episode_id.0.as_str())
             .collect();
         assert_eq!(ids, ["c", "a", "b"]);
-        assert_eq!(advantages(&units), [1.0; 3]);
+        assert_eq!(advantages(&units, &Supervised), [1.0; 3]);
+    }
+
+    #[test]
+    fn a_greedy_episode_is_the_baseline_and_no_member() {
+        let mut episodes: Vec<_> = [("a", "g", 1.0), ("b", "g", 0.5), ("c", "h", 1.0)]
+            .map(|(id, group, r)| episode(id, group, Some(r)))
+            .into();
+        episodes[1].sampling.temperature = 0.0;
+        let filtered = filter().apply(&episodes, false);
+        let units = gather(&episodes, &filtered, &Remax, Some(1));
+        assert_eq!(units.iter().map(|unit| unit.members.len()).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(
+            units.iter().map(|unit| unit.has_signal).collect::<Vec<_>>(),
+            [true, false]
+        );
+        assert_eq!(advantages(&units, &Remax), [0.5, 0.0]);
+        // Others take it for a member like any other.
+        assert_eq!(gather(&episodes, &filtered, &Rloo, None)[0].members.len(), 2);
     }
 }

@@ -5,42 +5,16 @@ use super::report::Metrics;
 use super::update::Window;
 use crate::trajectory::{Episode, Outcome, Segment};
 
-/// Mean, largest and smallest of weighted values.
-#[derive(Debug, Clone, Copy)]
-struct Spread {
-    sum: f64,
-    weight: f64,
-    max: f64,
-    min: f64,
-}
-
-impl Spread {
-    fn of(values: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
-        let empty = Self {
-            sum: 0.0,
-            weight: 0.0,
-            max: f64::NEG_INFINITY,
-            min: f64::INFINITY,
-        };
-        let spread = values.into_iter().fold(empty, |spread, (value, weight)| Self {
-            sum: spread.sum + value * weight,
-            weight: spread.weight + weight,
-            max: spread.max.max(value),
-            min: spread.min.min(value),
-        });
-        (spread.weight > 0.0).then_some(spread)
+/// Mean, largest and smallest value; nothing of nothing.
+pub(super) fn spread(name: &str, metrics: &mut Metrics, values: impl Iterator<Item = f64>) {
+    let (mut count, mut sum, mut max, mut min) = (0.0, 0.0, f64::NEG_INFINITY, f64::INFINITY);
+    for value in values {
+        (count, sum, max, min) = (count + 1.0, sum + value, value.max(max), value.min(min));
     }
-
-    fn insert(self, name: &str, metrics: &mut Metrics) {
-        metrics.insert(format!("{name}/mean"), self.sum / self.weight);
-        metrics.insert(format!("{name}/max"), self.max);
-        metrics.insert(format!("{name}/min"), self.min);
-    }
-}
-
-fn spread(name: &str, metrics: &mut Metrics, values: impl Iterator<Item = f64>) {
-    if let Some(spread) = Spread::of(values.map(|value| (value, 1.0))) {
-        spread.insert(name, metrics);
+    if count > 0.0 {
+        metrics.insert(format!("{name}/mean"), sum / count);
+        metrics.insert(format!("{name}/max"), max);
+        metrics.insert(format!("{name}/min"), min);
     }
 }
 
@@ -69,22 +43,14 @@ fn response_length(episode: &Episode, window: Window) -> usize {
 pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics) {
     let members = || units.iter().flat_map(|unit| &unit.members);
     let kept = || members().map(|member: &Member| member.episode);
-    for name in ["critic/score", "critic/rewards"] {
-        spread(
-            name,
-            metrics,
-            kept().filter_map(|episode| episode.reward).map(f64::from),
-        );
-    }
-    let by_token = || {
-        let trained = members().filter(|member| member.trained_tokens > 0);
-        Spread::of(trained.map(|member| (f64::from(member.advantage), member.trained_tokens as f64)))
-    };
-    for name in ["critic/advantages", "critic/returns"] {
-        if let Some(spread) = by_token() {
-            spread.insert(name, metrics);
-        }
-    }
+    let reward = |member: &Member<'_>| member.episode.reward.map(f64::from);
+    spread("critic/score", metrics, members().filter_map(reward));
+    let penalised = |member: &Member<'_>| Some(reward(member)? - member.penalty);
+    spread("critic/rewards", metrics, members().filter_map(penalised));
+    let advantages = members().flat_map(|member| &member.credited.advantages);
+    spread("critic/advantages", metrics, advantages.map(|value| f64::from(*value)));
+    let returns = members().flat_map(|member| &member.credited.returns);
+    spread("critic/returns", metrics, returns.map(|value| f64::from(*value)));
     spread(
         "response_length",
         metrics,
@@ -134,11 +100,11 @@ pub(super) fn episodes(units: &[Unit<'_>], window: Window, metrics: &mut Metrics
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{FilterSection, HackPolicy};
-    use crate::train::Filter;
-    use crate::train::advantage::Grpo;
+    use crate::config::{AlgorithmName, FilterSection, HackPolicy, TrainSection};
+    use crate::train::advantage::Estimator;
     use crate::train::fixture::{episode, sampled};
     use crate::train::group::gather;
+    use crate::train::{Filter, Recipe, credit};
 
     #[test]
     fn by_hand() {
@@ -149,7 +115,13 @@ mod tests {
         let filtered = Filter::from_sections(&FilterSection::default(), HackPolicy::Flag)
             .unwrap()
             .apply(&episodes, false);
-        let units = gather(&episodes, &filtered, &Grpo { norm_by_std: false }, None);
+        let section = TrainSection {
+            algorithm: AlgorithmName::DrGrpo,
+            ..TrainSection::default()
+        };
+        let estimator = Estimator::of_recipe(&Recipe::from_section(&section, 1).unwrap(), 1);
+        let mut units = gather(&episodes, &filtered, estimator.algorithm(), None);
+        credit::by_length(&estimator, &mut units);
         let mut metrics = Metrics::new();
         super::episodes(&units, Window { prompt: 2, response: 4 }, &mut metrics);
         let expected = [

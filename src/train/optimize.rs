@@ -151,7 +151,7 @@ fn loss_metrics(recipe: &Recipe, total: &LossStats, updates: f64, metrics: &mut 
         return;
     }
     set("pg_loss", total.pg_loss / updates);
-    if let Some((_, coefficient)) = recipe.kl {
+    if let Some((_, coefficient)) = recipe.kl.filter(|_| !recipe.kl_in_reward) {
         set("kl_loss", total.kl_loss / updates);
         set("kl_coef", f64::from(coefficient));
     }

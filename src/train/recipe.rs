@@ -2,10 +2,15 @@
 
 use lego_policy::{KlEstimator as PolicyKl, KlTerm, Objective, PolicyLoss};
 
+use super::correction::Correction;
 use super::{Schedule, ScheduleError};
 use crate::config::{
-    AdvantageName, ControlName, KlEstimator, LossAggregation, LossName, ResolveError, ResolvedTrain, TrainSection,
+    AdvantageName, ControlName, KlEstimator, LossAggregation, LossName, ResolveError, RoutingReplay, TrainSection,
 };
+
+mod effects;
+#[cfg(test)]
+mod tests;
 
 /// Bound of the loss of a token with negative advantage, as a multiple of it (dual clip).
 const DUAL_CLIP: f32 = 3.0;
@@ -35,12 +40,35 @@ pub struct Recipe {
     pub grad_clip: f64,
     /// Coefficient and estimator of the KL to the reference; `None` is off.
     pub kl: Option<(KlEstimator, f32)>,
+    /// Whether that KL is taken off the rewards rather than added to the loss.
+    pub kl_in_reward: bool,
+    /// Discount of what a token earns later.
+    pub gamma: f64,
+    /// The value function of advantage `gae`.
+    pub critic: Option<CriticRecipe>,
+    /// Which experts the update prescribes to its tokens.
+    pub routing_replay: RoutingReplay,
+    /// What makes up for an engine whose probabilities are not the trainer's.
+    pub correction: Option<Correction>,
     /// Coefficient of the entropy bonus; 0 is off.
     pub entropy_coeff: f32,
     /// Whether the recorded log-probs stand for those at the start of the update.
     pub bypass_old_logprob: bool,
     /// Learning rate over the steps.
     pub schedule: Schedule,
+}
+
+/// `[train.critic]`, with nothing left open.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CriticRecipe {
+    /// Learning rate.
+    pub lr: f64,
+    /// How far a value may move in an update.
+    pub cliprange_value: f32,
+    /// λ of GAE.
+    pub lambda: f64,
+    /// First steps in which the critic alone learns.
+    pub warmup: u64,
 }
 
 /// Keys of `[train]` that contradict one another, or that would have no effect.
@@ -71,44 +99,32 @@ pub enum RecipeError {
         /// What it may be.
         expected: &'static str,
     },
+    /// A text or list that is not what its key takes.
+    #[error("train.{key}: {problem}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The course of the learning rate.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
 }
 
-fn reads_ratio(loss: LossName) -> bool {
-    matches!(loss, LossName::Clipped | LossName::Gspo | LossName::Cispo)
+impl RecipeError {
+    /// The key of `[train]` that would have no effect, or whose text is wrong; ranges and contradictions have checks of
+    /// their own.
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::NoEffect { key, .. } | Self::Value { key, .. } => Some(key),
+            Self::Resolve { .. } | Self::Range { .. } | Self::Schedule(_) => None,
+        }
+    }
 }
 
-/// Written keys that the resolved loss or estimator does not read.
-fn refuse_without_effect(section: &TrainSection, resolved: &ResolvedTrain) -> Result<(), RecipeError> {
-    let supervised = resolved.loss == LossName::Sft;
-    let grpo = resolved.advantage == AdvantageName::Grpo && !supervised;
-    let ratio = reads_ratio(resolved.loss);
-    let no_ratio = "a loss without a ratio";
-    let written = [
-        (
-            "advantage",
-            section.advantage.is_some() && supervised,
-            "algorithm = \"sft\"",
-        ),
-        (
-            "control",
-            section.control.is_some() && supervised,
-            "algorithm = \"sft\"",
-        ),
-        (
-            "norm_by_std",
-            section.norm_by_std.is_some() && !grpo,
-            "an advantage other than \"grpo\"",
-        ),
-        ("clip_low", section.clip_low.is_some() && !ratio, no_ratio),
-        ("clip_high", section.clip_high.is_some() && !ratio, no_ratio),
-    ];
-    match written.into_iter().find(|(_, useless, _)| *useless) {
-        Some((key, _, with)) => Err(RecipeError::NoEffect { key, with }),
-        None => Ok(()),
-    }
+fn reads_ratio(loss: LossName) -> bool {
+    matches!(loss, LossName::Clipped | LossName::Gspo | LossName::Cispo)
 }
 
 fn in_range(key: &'static str, value: f64, ok: bool, expected: &'static str) -> Result<(), RecipeError> {
@@ -127,7 +143,7 @@ impl Recipe {
     /// [`RecipeError`] where keys contradict one another, are out of range, or would be without effect.
     pub fn from_section(section: &TrainSection, groups_per_step: u32) -> Result<Self, RecipeError> {
         let resolved = section.resolve(groups_per_step)?;
-        refuse_without_effect(section, &resolved)?;
+        effects::refuse(section, &resolved)?;
         let f = f64::from;
         let (clip_low, clip_high) = (resolved.clip_low, resolved.clip_high);
         in_range(
@@ -168,8 +184,14 @@ impl Recipe {
             resolved.mini_batch > 0,
             "1 or more",
         )?;
+        let gamma = section.gamma.unwrap_or(1.0);
+        in_range("gamma", f(gamma), (0.0..=1.0).contains(&gamma), "0 ≤ gamma ≤ 1")?;
+        let is_supervised = resolved.loss == LossName::Sft;
+        let has_critic = resolved.advantage == AdvantageName::Gae && !is_supervised;
+        let correction = Correction::from_section(&section.rollout_correction)
+            .map_err(|(key, problem)| RecipeError::Value { key, problem })?;
         Ok(Self {
-            advantage: (resolved.loss != LossName::Sft).then_some(resolved.advantage),
+            advantage: (!is_supervised).then_some(resolved.advantage),
             norm_by_std: resolved.norm_by_std,
             control: section.control,
             loss: resolved.loss,
@@ -180,6 +202,11 @@ impl Recipe {
             micro_batch_tokens: budget as usize,
             grad_clip: f(section.grad_clip),
             kl: (section.kl_coef > 0.0).then_some((section.kl_estimator, section.kl_coef)),
+            kl_in_reward: section.kl_in_reward,
+            gamma: f(gamma),
+            critic: has_critic.then(|| CriticRecipe::from_section(section)).transpose()?,
+            correction,
+            routing_replay: section.routing_replay,
             entropy_coeff: section.entropy_coeff,
             bypass_old_logprob: section.bypass_old_logprob,
             schedule: Schedule::from_section(section)?,
@@ -196,9 +223,32 @@ impl Recipe {
         reads_ratio(self.loss)
     }
 
-    /// Whether an episode of advantage 0 leaves no gradient, so that it need not be computed.
+    /// Whether an episode of advantage 0 leaves no gradient, and nothing else in the update, so that it need not be
+    /// computed.
     pub fn zero_advantage_is_zero_gradient(&self) -> bool {
-        self.kl.is_none() && self.entropy_coeff == 0.0
+        let all = self.correction.as_ref().is_some_and(Correction::reads_all_rows);
+        (self.kl.is_none() || self.kl_in_reward) && self.entropy_coeff == 0.0 && self.critic.is_none() && !all
+    }
+
+    /// Whether log-probs at the start of the update are computed, rather than taken from the engine.
+    pub fn computes_old_log_probs(&self) -> bool {
+        let routes = self.routing_replay == RoutingReplay::R2;
+        let read = self.has_ratio() || self.kl_in_reward || self.correction.is_some() || routes;
+        read && !self.bypass_old_logprob && !self.is_supervised()
+    }
+
+    /// Whether advantages can be had only once log-probs are there: rewards, values or the tokens that stay in the loss
+    /// depend on them.
+    pub fn advantage_follows_log_probs(&self) -> bool {
+        let whitened = matches!(
+            self.advantage,
+            Some(AdvantageName::ReinforcePlusPlus | AdvantageName::ReinforcePlusPlusBaseline)
+        );
+        let rejects = self
+            .correction
+            .as_ref()
+            .is_some_and(|correction| !correction.rules.is_empty());
+        self.kl_in_reward || self.critic.is_some() || (whitened && rejects)
     }
 
     /// The loss in the policy package's terms, for rows sampled at `temperature`.
@@ -215,14 +265,7 @@ impl Recipe {
             LossName::Reinforce => PolicyLoss::Reinforce,
             LossName::Sft => PolicyLoss::Sft,
         };
-        let kl = self.kl.map(|(estimator, coefficient)| KlTerm {
-            estimator: match estimator {
-                KlEstimator::K1 => PolicyKl::K1,
-                KlEstimator::K2 => PolicyKl::K2,
-                KlEstimator::K3 => PolicyKl::K3,
-            },
-            coefficient,
-        });
+        let kl = self.kl_term().filter(|_| !self.kl_in_reward);
         Objective {
             loss,
             kl,
@@ -230,64 +273,41 @@ impl Recipe {
             temperature,
         }
     }
+
+    /// The KL to the reference in the policy package's terms, wherever it is taken off.
+    pub fn kl_term(&self) -> Option<KlTerm> {
+        self.kl.map(|(estimator, coefficient)| KlTerm {
+            estimator: match estimator {
+                KlEstimator::K1 => PolicyKl::K1,
+                KlEstimator::K2 => PolicyKl::K2,
+                KlEstimator::K3 => PolicyKl::K3,
+            },
+            coefficient,
+        })
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::AlgorithmName;
-
-    fn recipe(algorithm: AlgorithmName, change: fn(&mut TrainSection)) -> Result<Recipe, RecipeError> {
-        let mut section = TrainSection {
-            algorithm,
-            ..TrainSection::default()
+impl CriticRecipe {
+    fn from_section(section: &TrainSection) -> Result<Self, RecipeError> {
+        let critic = &section.critic;
+        let found = Self {
+            lr: critic.lr.unwrap_or(1e-5),
+            cliprange_value: critic.cliprange_value.unwrap_or(0.5),
+            lambda: f64::from(critic.lambda.unwrap_or(1.0)),
+            warmup: u64::from(critic.warmup.unwrap_or(0)),
         };
-        change(&mut section);
-        Recipe::from_section(&section, 64)
-    }
-
-    #[test]
-    fn a_preset_becomes_an_objective() {
-        let grpo = recipe(AlgorithmName::Grpo, |s| s.kl_coef = 0.001).unwrap();
-        let objective = grpo.objective(0.7);
-        assert_eq!(
-            objective.loss,
-            PolicyLoss::Clipped {
-                low: 0.2,
-                high: 0.28,
-                dual: Some(3.0)
-            }
-        );
-        assert_eq!(
-            objective.kl,
-            Some(KlTerm {
-                estimator: PolicyKl::K3,
-                coefficient: 0.001
-            })
-        );
-        assert!(!grpo.zero_advantage_is_zero_gradient() && grpo.has_ratio());
-        let gspo = recipe(AlgorithmName::Gspo, |_| ()).unwrap();
-        assert_eq!(gspo.objective(1.0).loss, PolicyLoss::Gspo { low: 3e-4, high: 4e-4 });
-        assert!(gspo.zero_advantage_is_zero_gradient());
-        let sft = recipe(AlgorithmName::Sft, |_| ()).unwrap();
-        assert!(sft.is_supervised() && !sft.has_ratio());
-        assert_eq!((sft.mini_batch, gspo.mini_batch), (32, 64));
-    }
-
-    #[test]
-    fn a_key_without_effect_is_refused() {
-        let refused = |algorithm, change| recipe(algorithm, change).unwrap_err().to_string();
-        let text = refused(AlgorithmName::Gspo, |s| {
-            s.loss_agg_mode = Some(LossAggregation::TokenMean);
-        });
-        assert!(text.starts_with("train.loss_agg_mode: "), "{text}");
-        assert!(refused(AlgorithmName::Sft, |s| s.clip_low = Some(0.1)).contains("train.clip_low has no effect"));
-        assert!(refused(AlgorithmName::Rloo, |s| s.norm_by_std = Some(true)).contains("train.norm_by_std"));
-        assert!(refused(AlgorithmName::Sft, |s| s.advantage = Some(AdvantageName::Rloo)).contains("train.advantage"));
-        assert!(
-            refused(AlgorithmName::Sft, |s| s.control = Some(ControlName::NegatedAdvantage)).contains("train.control")
-        );
-        assert!(refused(AlgorithmName::Grpo, |s| s.grad_clip = 0.0).contains("train.grad_clip is 0"));
-        assert!(refused(AlgorithmName::Grpo, |s| s.mini_batch = Some(0)).contains("train.mini_batch is 0"));
+        let above = "more than 0";
+        in_range("critic.lr", found.lr, found.lr > 0.0 && found.lr.is_finite(), above)?;
+        let clip = f64::from(found.cliprange_value);
+        in_range("critic.cliprange_value", clip, clip > 0.0, above)?;
+        let lambda = found.lambda;
+        in_range("critic.lambda", lambda, (0.0..=1.0).contains(&lambda), "0 ≤ lambda ≤ 1")?;
+        in_range(
+            "critic.warmup",
+            found.warmup as f64,
+            found.warmup < u64::from(section.steps),
+            "fewer than train.steps",
+        )?;
+        Ok(found)
     }
 }

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use lego_policy::Trainer;
 
-use super::advantage::{self, Algorithm};
+use super::advantage::Estimator;
 use super::batch::TrainRow;
+use super::credit;
+use super::critic;
 use super::error::TrainError;
 use super::filter::Filter;
 use super::group::{Unit, gather};
@@ -15,8 +17,12 @@ use super::measure;
 use super::optimize::{Work, optimize};
 use super::recipe::Recipe;
 use super::report::{Metrics, Skip, StepReport};
+use super::routing;
+use crate::config::RoutingReplay;
 use crate::trajectory::Episode;
 
+#[cfg(test)]
+mod corrections;
 #[cfg(test)]
 mod learning;
 #[cfg(test)]
@@ -51,20 +57,20 @@ pub struct UpdateSettings {
 /// Makes updates. Holds no weights but the reference's: the policy is the caller's.
 pub struct Updater {
     settings: UpdateSettings,
-    algorithm: Box<dyn Algorithm>,
+    estimator: Estimator,
     reference: Option<Trainer>,
 }
 
 impl Updater {
     /// An updater for the recipe. `reference` is needed where the recipe has a KL term.
     pub fn new(settings: UpdateSettings, reference: Option<Trainer>) -> Result<Self, TrainError> {
-        let algorithm = advantage::of_recipe(&settings.recipe, settings.seed);
+        let estimator = Estimator::of_recipe(&settings.recipe, settings.seed);
         if let (Some((_, coefficient)), None) = (settings.recipe.kl, &reference) {
             return Err(TrainError::NoReference { coefficient });
         }
         Ok(Self {
             settings,
-            algorithm,
+            estimator,
             reference,
         })
     }
@@ -82,9 +88,28 @@ impl Updater {
     /// # Errors
     /// [`TrainError::NonFinite`] before a NaN reaches the weights; optimizer steps of earlier mini-batches stand.
     pub fn step(&self, trainer: &mut Trainer, step: u64, episodes: &[Episode]) -> Result<StepReport, TrainError> {
+        self.step_with_critic(trainer, None, step, episodes)
+    }
+
+    /// The same with the critic that the recipe's advantage needs, which learns beside the policy.
+    ///
+    /// # Errors
+    /// As [`Updater::step`], and [`TrainError::NoCritic`] where the recipe needs one.
+    pub fn step_with_critic(
+        &self,
+        trainer: &mut Trainer,
+        mut critic: Option<&mut Trainer>,
+        step: u64,
+        episodes: &[Episode],
+    ) -> Result<StepReport, TrainError> {
         let began = Instant::now();
         let recipe = &self.settings.recipe;
         let lr = recipe.schedule.at(step)?;
+        if recipe.critic.is_some() != critic.is_some() {
+            return Err(TrainError::NoCritic {
+                given: critic.is_some(),
+            });
+        }
         self.refuse(step, episodes)?;
         let filtered = self.settings.filter.apply(episodes, recipe.is_supervised());
         if let Some(kept) = filtered
@@ -101,14 +126,39 @@ impl Updater {
         }
         let mut metrics = Metrics::new();
         filtered.measure(&mut metrics);
-        let units = gather(episodes, &filtered, self.algorithm.as_ref(), self.settings.group_size);
-        measure::episodes(&units, self.settings.window, &mut metrics);
+        let algorithm = self.estimator.algorithm();
+        let mut units = gather(episodes, &filtered, algorithm, self.settings.group_size);
         if !recipe.is_supervised() {
             let silent = units.iter().filter(|unit| !unit.has_signal).count();
             metrics.insert("rollout/no_signal_groups".to_owned(), silent as f64);
         }
+        let follows = recipe.advantage_follows_log_probs();
+        if !follows {
+            credit::by_length(&self.estimator, &mut units);
+        }
         let mut work = self.rows(step, &units)?;
+        credit::lay_out(&units, &mut work);
         metrics.insert("timing_s/adv".to_owned(), began.elapsed().as_secs_f64());
+        if !work.is_empty() {
+            if recipe.routing_replay != RoutingReplay::Off && trainer.config().moe.is_none() {
+                return Err(TrainError::NoExperts);
+            }
+            log_probs::prepare(trainer, self.reference.as_ref(), recipe, step, &mut work, &mut metrics)?;
+            if let Some(correction) = &recipe.correction {
+                credit::correct(correction, &mut units, &mut work, &mut metrics);
+            }
+            if let Some(critic) = &critic {
+                critic::evaluate(critic, &self.settings, step, &mut work, &mut metrics)?;
+            }
+            if follows {
+                let kl = recipe.kl_term().filter(|_| recipe.kl_in_reward);
+                credit::by_rows(&self.estimator, &mut units, &work, kl, &mut metrics);
+                credit::lay_out(&units, &mut work);
+                refuse_not_finite(step, &units)?;
+                work.retain(|work| !recipe.zero_advantage_is_zero_gradient() || work.row.has_advantage());
+            }
+        }
+        measure::episodes(&units, self.settings.window, &mut metrics);
         let mut report = StepReport {
             consumed: filtered
                 .kept
@@ -127,10 +177,14 @@ impl Updater {
             report.skipped = Some(skip);
             metrics.insert("training/trained_tokens".to_owned(), 0.0);
         } else {
-            log_probs::prepare(trainer, self.reference.as_ref(), recipe, step, &mut work, &mut metrics)?;
-            let update = Instant::now();
-            report.updates = optimize(&self.settings, trainer, step, lr, &units, &mut work, &mut metrics)?;
-            metrics.insert("timing_s/update_actor".to_owned(), update.elapsed().as_secs_f64());
+            if let (Some(recipe), Some(critic)) = (recipe.critic, critic.as_mut()) {
+                critic::optimize(&self.settings, recipe, critic, step, &units, &mut work, &mut metrics)?;
+            }
+            if recipe.critic.is_none_or(|critic| step > critic.warmup) {
+                let update = Instant::now();
+                report.updates = optimize(&self.settings, trainer, step, lr, &units, &mut work, &mut metrics)?;
+                metrics.insert("timing_s/update_actor".to_owned(), update.elapsed().as_secs_f64());
+            }
         }
         metrics.insert(
             "training/skipped_steps".to_owned(),
@@ -181,19 +235,14 @@ impl Updater {
     /// The rows to compute: those of episodes in the loss that can leave a gradient.
     fn rows<'a>(&self, step: u64, units: &[Unit<'a>]) -> Result<Vec<Work<'a>>, TrainError> {
         let recipe = &self.settings.recipe;
+        let all = recipe.advantage_follows_log_probs() || !recipe.zero_advantage_is_zero_gradient();
+        refuse_not_finite(step, units)?;
         let mut work = Vec::new();
         for unit in units {
             for member in &unit.members {
                 let episode = member.episode;
-                let not_finite = |quantity| TrainError::NonFinite {
-                    step,
-                    quantity,
-                    episode: episode.episode_id.clone(),
-                };
-                if !member.advantage.is_finite() {
-                    return Err(not_finite("the advantage"));
-                }
-                if !member.in_loss || (member.advantage == 0.0 && recipe.zero_advantage_is_zero_gradient()) {
+                let silent = member.credited.advantages.iter().all(|advantage| *advantage == 0.0);
+                if !member.in_loss || (silent && !all) {
                     continue;
                 }
                 let greedy_or_supervised = recipe.is_supervised() || episode.sampling.temperature <= 0.0;
@@ -203,11 +252,18 @@ impl Updater {
                     episode.sampling.temperature
                 };
                 for segment in &episode.segments {
-                    let Some(row) = TrainRow::of_segment(segment, member.advantage) else {
+                    let Some(mut row) = TrainRow::of_segment(segment) else {
                         continue;
                     };
                     if !recipe.is_supervised() && !row.trained(&row.recorded).all(f32::is_finite) {
-                        return Err(not_finite("a recorded log-prob"));
+                        return Err(TrainError::NonFinite {
+                            step,
+                            quantity: "a recorded log-prob",
+                            episode: episode.episode_id.clone(),
+                        });
+                    }
+                    if recipe.routing_replay == RoutingReplay::R3 {
+                        row.experts = routing::recorded(segment, row.tokens.len());
                     }
                     work.push(Work {
                         row,
@@ -219,4 +275,16 @@ impl Updater {
         }
         Ok(work)
     }
+}
+
+fn refuse_not_finite(step: u64, units: &[Unit<'_>]) -> Result<(), TrainError> {
+    let members = units.iter().flat_map(|unit| &unit.members);
+    let mut wrong = members.filter(|member| !member.credited.advantages.iter().all(|advantage| advantage.is_finite()));
+    wrong.next().map_or(Ok(()), |member| {
+        Err(TrainError::NonFinite {
+            step,
+            quantity: "the advantage",
+            episode: member.episode.episode_id.clone(),
+        })
+    })
 }

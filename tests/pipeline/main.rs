@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod accounts;
+mod algorithms;
 mod bad_input;
 mod captures;
 mod hosted;

@@ -27,7 +27,7 @@ use self::sequence::Sequence;
 use self::shared::{Admission, Shared};
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode, Sampling};
 use crate::config::EngineSection;
-use crate::trajectory::PolicyVersion;
+use crate::trajectory::{Experts, PolicyVersion};
 
 const COMMANDS: usize = 256;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -195,6 +195,16 @@ impl EmbeddedEngine {
         }
     }
 
+    /// What the record of a position looks like; `None` for a dense model.
+    fn experts(&self) -> Option<Experts> {
+        let moe = self.config.moe.as_ref()?;
+        Some(Experts {
+            layers: self.config.num_hidden_layers as u16,
+            top_k: moe.per_token as u16,
+            count: moe.experts as u16,
+        })
+    }
+
     fn sequence(&self, request: GenerateRequest) -> Result<(Sequence, Generation), EngineError> {
         let prompt = request.prompt.len();
         if prompt == 0 {
@@ -230,6 +240,10 @@ impl EmbeddedEngine {
             cached: None,
             budget: (request.sampling.max_tokens as usize).min(self.window - prompt),
             stop: request.sampling.stop_token_ids,
+            routing: request
+                .routing_from
+                .zip(self.experts())
+                .map(|(from, experts)| (from as usize, experts)),
             sampler,
             outbox,
             _place: place,

@@ -5,7 +5,7 @@ use lego_policy::{KvCache, Sampler, Slot};
 use super::outbox::Outbox;
 use super::shared::Admission;
 use crate::inference::{EngineUsage, Finish};
-use crate::trajectory::{FinishReason, PolicyVersion, SessionKey, TokenId};
+use crate::trajectory::{Experts, FinishReason, PolicyVersion, RoutedRows, SessionKey, TokenId};
 
 /// A generation that waits or runs.
 pub(super) struct Sequence {
@@ -21,6 +21,8 @@ pub(super) struct Sequence {
     /// Tokens to sample at most.
     pub(super) budget: usize,
     pub(super) stop: Vec<TokenId>,
+    /// The first position whose experts are to be told, and what their records look like; `None`: they are not.
+    pub(super) routing: Option<(usize, Experts)>,
     pub(super) sampler: Sampler,
     pub(super) outbox: Outbox,
     /// Held for its drop.
@@ -81,15 +83,37 @@ impl Sequence {
             cached: self.cached.unwrap_or(0) as u32,
             completion: self.sampled() as u32,
         };
+        let routing = self
+            .routing
+            .and_then(|(from, experts)| record(&self.cache, from, experts));
         self.outbox.finish(Finish {
             reason,
             usage,
             error,
-            routing: None,
+            routing,
             rejected: false,
         });
         let mut tokens = self.tokens;
         tokens.truncate(self.cache.len());
         (self.session, tokens, self.cache)
     }
+}
+
+/// The experts of the positions that a cache holds, from `from` on; none if there is none.
+fn record(cache: &KvCache, from: usize, experts: Experts) -> Option<RoutedRows> {
+    let width = usize::from(experts.layers) * usize::from(experts.top_k);
+    let indices = cache
+        .experts()
+        .get(from * width..)
+        .filter(|indices| !indices.is_empty())?;
+    let rows = if experts.index_bytes() == 1 {
+        indices.iter().map(|index| *index as u8).collect()
+    } else {
+        indices.iter().flat_map(|index| index.to_le_bytes()).collect()
+    };
+    Some(RoutedRows {
+        start: from as u32,
+        experts,
+        rows,
+    })
 }

@@ -2,8 +2,9 @@
 //!
 //! The derivation is the usual one; finite differences and burn's own autodiff check it in the tests.
 
+use super::experts_backward::{ExpertScratch, ExpertTransposes};
 use super::forward::{Activations, Rows};
-use super::packed::{Decoder, heads};
+use super::packed::{Decoder, Mlp, heads};
 use crate::kernels::attention_backward::{AttentionScratch, Gradients, Kept, attend_backward};
 use crate::kernels::gemm::{Left, Store, multiply};
 use crate::kernels::pack::{Packed, PackedLeft};
@@ -20,9 +21,12 @@ struct LayerTransposes {
     key: Packed,
     value: Packed,
     output: Packed,
-    gate: Packed,
-    up: Packed,
-    down: Packed,
+    mlp: MlpTransposes,
+}
+
+enum MlpTransposes {
+    Dense { gate: Packed, up: Packed, down: Packed },
+    Experts(ExpertTransposes, usize),
 }
 
 /// All weights packed for the way back.
@@ -43,9 +47,14 @@ impl Transposes {
             key: plain(l.key.weight),
             value: plain(l.value.weight),
             output: plain(l.output.weight),
-            gate: plain(l.gate),
-            up: plain(l.up),
-            down: plain(l.down),
+            mlp: match l.router {
+                Some(router) => MlpTransposes::Experts(ExpertTransposes::new(weights, l, router), router),
+                None => MlpTransposes::Dense {
+                    gate: plain(l.gate),
+                    up: plain(l.up),
+                    down: plain(l.down),
+                },
+            },
         });
         Self {
             layers: layers.collect(),
@@ -65,6 +74,7 @@ pub(crate) struct BackwardScratch {
     dkeys: Vec<f32>,
     dvalues: Vec<f32>,
     draw: Vec<f32>,
+    experts: ExpertScratch,
 }
 
 /// Packed operands of an outer product.
@@ -118,14 +128,33 @@ impl Decoder {
             &transposes.layers[index],
             &self.layers[index],
         );
-        let (d, f) = (self.config.hidden_size, self.config.intermediate_size);
-        outer(dx, &a.gated, d, f, &mut grads[slots.down], &mut s.outer);
-        back(dx, &weights.down, Store::Replace, &mut s.wide);
-        swiglu_backward(&s.wide, &mut a.gate, &mut a.up);
-        outer(&a.gate, &a.middle_normed, f, d, &mut grads[slots.gate], &mut s.outer);
-        outer(&a.up, &a.middle_normed, f, d, &mut grads[slots.up], &mut s.outer);
-        back(&a.gate, &weights.gate, Store::Replace, &mut s.branch);
-        back(&a.up, &weights.up, Store::Add, &mut s.branch);
+        let d = self.config.hidden_size;
+        match (&weights.mlp, &layer.mlp) {
+            (MlpTransposes::Dense { gate, up, down }, _) => {
+                let f = self.config.intermediate_size;
+                outer(dx, &a.gated, d, f, &mut grads[slots.down], &mut s.outer);
+                back(dx, down, Store::Replace, &mut s.wide);
+                swiglu_backward(&s.wide, &mut a.gate, &mut a.up);
+                outer(&a.gate, &a.middle_normed, f, d, &mut grads[slots.gate], &mut s.outer);
+                outer(&a.up, &a.middle_normed, f, d, &mut grads[slots.up], &mut s.outer);
+                back(&a.gate, gate, Store::Replace, &mut s.branch);
+                back(&a.up, up, Store::Add, &mut s.branch);
+            }
+            (MlpTransposes::Experts(transposes, router), Mlp::Experts(experts)) => experts.backward(
+                transposes,
+                (slots, *router),
+                &mut a.experts,
+                &a.middle_normed,
+                dx,
+                &mut s.branch,
+                grads,
+                &mut s.experts,
+                &mut s.outer,
+            ),
+            (MlpTransposes::Experts(..), Mlp::Dense { .. }) => {
+                unreachable!("both are packed from the same slots")
+            }
+        }
         let gain = &mut grads[slots.mlp_norm];
         rms_norm_backward(&s.branch, &a.middle, &layer.mlp_norm, &a.middle_scales, dx, gain);
 

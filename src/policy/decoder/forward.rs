@@ -3,7 +3,8 @@
 use rayon::prelude::*;
 
 use super::Span;
-use super::packed::{Decoder, Layer, Rotary};
+use super::experts::{ExpertActivations, Prescribed};
+use super::packed::{Decoder, Layer, Mlp, Rotary};
 use crate::kernels::attention::{Heads, KeyValues, attend};
 use crate::kernels::vector::{add, rms_norm, rotate, swiglu};
 
@@ -37,6 +38,8 @@ pub(crate) struct Activations {
     pub(crate) gate: Vec<f32>,
     pub(crate) up: Vec<f32>,
     pub(crate) gated: Vec<f32>,
+    /// In place of gate, up and gated where the layer has experts.
+    pub(crate) experts: ExpertActivations,
     /// The branch on its way to the residual.
     branch: Vec<f32>,
 }
@@ -46,6 +49,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) spans: &'a [Span],
     pub(crate) rotary: &'a Rotary,
     pub(crate) angles: &'a [usize],
+    /// Experts of each row as they are prescribed, `[rows, layers, per_token]`; empty: none are.
+    pub(crate) experts: &'a [u16],
     /// Whether one pass may use several threads (not where passes themselves run side by side).
     pub(crate) parallel: bool,
 }
@@ -86,13 +91,39 @@ impl Decoder {
             &mut a.middle_scales,
             &mut a.middle_normed,
         );
-        layer.gate.forward(&a.middle_normed, count, rows.parallel, &mut a.gate);
-        layer.up.forward(&a.middle_normed, count, rows.parallel, &mut a.up);
-        a.gated.resize(a.gate.len(), 0.0);
-        swiglu(&a.gate, &a.up, &mut a.gated);
-        layer.down.forward(&a.gated, count, rows.parallel, &mut a.branch);
+        match &layer.mlp {
+            Mlp::Dense { gate, up, down } => {
+                gate.forward(&a.middle_normed, count, rows.parallel, &mut a.gate);
+                up.forward(&a.middle_normed, count, rows.parallel, &mut a.up);
+                a.gated.resize(a.gate.len(), 0.0);
+                swiglu(&a.gate, &a.up, &mut a.gated);
+                down.forward(&a.gated, count, rows.parallel, &mut a.branch);
+            }
+            Mlp::Experts(experts) => {
+                let prescribed = Prescribed {
+                    all: rows.experts,
+                    layers: self.layers.len(),
+                    layer: index,
+                };
+                let (kept, out) = (&mut a.experts, &mut a.branch);
+                experts.forward(&a.middle_normed, count, rows.parallel, prescribed, kept, out);
+            }
+        }
         debug_assert_eq!(a.branch.len(), count * d);
         add(x, &a.branch);
+    }
+
+    /// Adds the experts that the routers of layer `index` chose for the rows to `all`, `[rows, layers, per_token]`, which is empty
+    /// before the first layer. Nothing for a dense model.
+    pub(crate) fn note_experts(&self, index: usize, a: &Activations, rows: usize, all: &mut Vec<u16>) {
+        let Some(moe) = &self.config.moe else { return };
+        let (width, layers) = (moe.per_token, self.layers.len());
+        all.resize(rows * layers * width, 0);
+        if let Mlp::Experts(_) = self.layers[index].mlp {
+            for (row, chosen) in a.experts.own.chunks_exact(width).enumerate() {
+                all[(row * layers + index) * width..][..width].copy_from_slice(chosen);
+            }
+        }
     }
 
     /// Queries, keys and values of the normed input; norm per head where there is one; rotation.

@@ -4,10 +4,9 @@
 //! are small they are kept for the way back, else computed a second time.
 
 use super::backward::{OuterScratch, Transposes, back, outer};
-use super::forward::norm;
 use super::packed::Decoder;
 use crate::kernels::gemm::Store;
-use crate::kernels::vector::{distribution, distribution_backward, rms_norm_backward};
+use crate::kernels::vector::{distribution, distribution_backward};
 
 /// Floats of logits in one chunk.
 const CHUNK: usize = 1 << 20;
@@ -24,14 +23,14 @@ pub(crate) struct Pick {
 /// What the head found at each pick, and what it needs on the way back.
 #[derive(Default)]
 pub(crate) struct HeadState {
-    hidden: Vec<f32>,
-    normed: Vec<f32>,
-    scales: Vec<f32>,
+    pub(super) hidden: Vec<f32>,
+    pub(super) normed: Vec<f32>,
+    pub(super) scales: Vec<f32>,
     /// Probabilities of every chunk, when they were small enough to keep.
     kept: Vec<f32>,
     logits: Vec<f32>,
-    dnormed: Vec<f32>,
-    dhidden: Vec<f32>,
+    pub(super) dnormed: Vec<f32>,
+    pub(super) dhidden: Vec<f32>,
     pub(crate) logprobs: Vec<f32>,
     pub(crate) entropies: Vec<f32>,
 }
@@ -49,17 +48,7 @@ impl Decoder {
         s: &mut HeadState,
     ) {
         let (d, vocab) = (self.config.hidden_size, self.config.vocab_size);
-        s.hidden.clear();
-        for pick in picks {
-            s.hidden.extend_from_slice(&x[pick.row * d..][..d]);
-        }
-        norm(
-            &s.hidden,
-            &self.final_norm,
-            self.config.rms_norm_eps as f32,
-            &mut s.scales,
-            &mut s.normed,
-        );
+        self.norm_picks(x, picks, s);
         for out in [&mut s.logprobs, &mut s.entropies, &mut s.kept] {
             out.clear();
         }
@@ -116,16 +105,7 @@ impl Decoder {
             s.dhidden.extend_from_slice(&s.dnormed);
             done += picks.len();
         }
-        s.dnormed.clear();
-        s.dnormed.resize(s.dhidden.len(), 0.0);
-        let gain = &mut grads[self.slots.final_norm];
-        rms_norm_backward(&s.dhidden, &s.hidden, &self.final_norm, &s.scales, &mut s.dnormed, gain);
-        dx.fill(0.0);
-        for (pick, gradient) in picks.iter().zip(s.dnormed.chunks_exact(d)) {
-            for (to, from) in dx[pick.row * d..][..d].iter_mut().zip(gradient) {
-                *to += from;
-            }
-        }
+        self.norm_picks_backward(picks, dx, grads, s);
     }
 }
 

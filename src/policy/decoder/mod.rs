@@ -4,9 +4,12 @@
 //! attention sequence by sequence. This folder knows neither losses nor sampling.
 
 pub(crate) mod backward;
+pub(crate) mod experts;
+pub(crate) mod experts_backward;
 pub(crate) mod forward;
 pub(crate) mod head;
 pub(crate) mod packed;
+mod value;
 
 /// Neighbouring rows of a pass that belong to one sequence.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::experts::Experts;
 use crate::config::ModelConfig;
 use crate::kernels::attention::Heads;
 use crate::kernels::gemm::{Left, Store, multiply, multiply_parallel};
@@ -46,9 +47,13 @@ pub(crate) struct Layer {
     pub(crate) query_norm: Option<Arc<[f32]>>,
     pub(crate) key_norm: Option<Arc<[f32]>>,
     pub(crate) mlp_norm: Arc<[f32]>,
-    pub(crate) gate: Linear,
-    pub(crate) up: Linear,
-    pub(crate) down: Linear,
+    pub(crate) mlp: Mlp,
+}
+
+/// What follows attention in a layer.
+pub(crate) enum Mlp {
+    Dense { gate: Linear, up: Linear, down: Linear },
+    Experts(Experts),
 }
 
 /// A whole decoder, packed for the forward pass.
@@ -62,13 +67,21 @@ pub(crate) struct Decoder {
     pub(crate) layers: Vec<Layer>,
     pub(crate) final_norm: Arc<[f32]>,
     pub(crate) head: Linear,
+    /// The head's weight as it is, for a critic: `[1, hidden]`.
+    pub(crate) value_weight: Arc<[f32]>,
+    pub(crate) value_bias: Option<Arc<[f32]>>,
 }
 
 impl Decoder {
     pub(crate) fn new(weights: &Weights) -> Self {
         let config = weights.config().clone();
         let slots = slots(&config);
-        let layers = slots.layers.iter().map(|slots| layer(weights, slots)).collect();
+        let layers = slots
+            .layers
+            .iter()
+            .enumerate()
+            .map(|(i, slots)| layer(weights, slots, i))
+            .collect();
         let head = linear(
             weights,
             Projection {
@@ -81,6 +94,8 @@ impl Decoder {
             layers,
             final_norm: Arc::clone(weights.at(slots.final_norm)),
             head,
+            value_weight: Arc::clone(weights.at(slots.head)),
+            value_bias: slots.value_bias.map(|slot| Arc::clone(weights.at(slot))),
             slots,
             sizes: weights.iter().map(|(_, tensor)| tensor.data.len()).collect(),
             config,
@@ -100,7 +115,7 @@ pub(crate) fn heads(config: &ModelConfig) -> Heads {
     }
 }
 
-fn layer(weights: &Weights, slots: &LayerSlots) -> Layer {
+fn layer(weights: &Weights, slots: &LayerSlots, index: usize) -> Layer {
     let gain = |slot: usize| Arc::clone(weights.at(slot));
     let matrix = |slot: usize| {
         linear(
@@ -120,10 +135,32 @@ fn layer(weights: &Weights, slots: &LayerSlots) -> Layer {
         query_norm: slots.query_norm.map(gain),
         key_norm: slots.key_norm.map(gain),
         mlp_norm: gain(slots.mlp_norm),
-        gate: matrix(slots.gate),
-        up: matrix(slots.up),
-        down: matrix(slots.down),
+        mlp: match (slots.router, weights.config().experts_of(index)) {
+            (Some(router), Some(moe)) => Mlp::Experts(Experts {
+                moe: moe.clone(),
+                router: matrix(router),
+                gate: each_expert(weights, slots.gate),
+                up: each_expert(weights, slots.up),
+                down: each_expert(weights, slots.down),
+            }),
+            _ => Mlp::Dense {
+                gate: matrix(slots.gate),
+                up: matrix(slots.up),
+                down: matrix(slots.down),
+            },
+        },
     }
+}
+
+/// The maps of a layer's experts, which lie one behind the other.
+fn each_expert(weights: &Weights, slot: usize) -> Vec<Linear> {
+    let shape = &weights.parameters()[slot].shape;
+    let (out, from) = (shape[1], shape[2]);
+    let one = |weight: &[f32]| Linear {
+        weight: Packed::transposed(weight, out, from),
+        bias: None,
+    };
+    weights.at(slot).chunks_exact(out * from).map(one).collect()
 }
 
 fn linear(weights: &Weights, slots: Projection) -> Linear {

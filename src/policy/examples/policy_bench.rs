@@ -108,7 +108,9 @@ impl Given {
             old_logprobs: &self.old,
             advantages: &self.advantages,
             coefficients: &self.coefficients,
+            importance: &[],
             ref_logprobs: Some(&self.reference),
+            experts: &[],
         }
     }
 }
@@ -156,6 +158,7 @@ fn parity(dir: &Path, device: Device) -> Outcome {
         .map(|g| Sequence {
             tokens: &g.tokens,
             loss_start: g.start,
+            experts: &[],
         })
         .collect();
     let mut trainer = Trainer::new(
@@ -245,7 +248,9 @@ fn update(weights: &Weights, device: Device) -> Outcome {
         old_logprobs: &old,
         advantages: &advantages,
         coefficients: &coefficients,
+        importance: &[],
         ref_logprobs: None,
+        experts: &[],
     };
     let rows: Vec<Row<'_>> = tokens.iter().map(|tokens| row(tokens)).collect();
     let loss = PolicyLoss::Clipped {
@@ -266,7 +271,14 @@ fn update(weights: &Weights, device: Device) -> Outcome {
         Ok(())
     })?;
     report("update 8x256", 2048, step)?;
-    let sequences: Vec<_> = tokens.iter().map(|tokens| Sequence { tokens, loss_start: 1 }).collect();
+    let sequences: Vec<_> = tokens
+        .iter()
+        .map(|tokens| Sequence {
+            tokens,
+            loss_start: 1,
+            experts: &[],
+        })
+        .collect();
     let scored = best(5, || {
         trainer.log_probs(&sequences, 1.0, 2048)?;
         Ok(())

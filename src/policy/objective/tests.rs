@@ -18,7 +18,9 @@ fn one(case: &Case, loss: PolicyLoss, kl: Option<(KlEstimator, f32)>, reference:
         old_logprobs: &[case.old],
         advantages: &[case.advantage],
         coefficients: &[1.0],
+        importance: &[],
         ref_logprobs: Some(&[reference]),
+        experts: &[],
     };
     let kl = kl.map(|(estimator, coefficient)| KlTerm { estimator, coefficient });
     let objective = Objective {
@@ -200,7 +202,9 @@ fn gspo_uses_one_ratio_a_row() {
         old_logprobs: &[-1.0, 50.0, -1.0],
         advantages: &[1.0; 3],
         coefficients: &[0.5; 3],
+        importance: &[],
         ref_logprobs: None,
+        experts: &[],
     };
     let (mut slopes, mut entropies) = (Vec::new(), Vec::new());
     let scores: (&[f32], &[f32]) = (&[-0.9, -0.7], &[0.0, 0.0]);
@@ -226,7 +230,9 @@ fn the_entropy_bonus_lowers_the_loss() {
         old_logprobs: &[],
         advantages: &[],
         coefficients: &[0.5],
+        importance: &[],
         ref_logprobs: None,
+        experts: &[],
     };
     let objective = Objective {
         loss: PolicyLoss::Sft,
@@ -239,4 +245,42 @@ fn the_entropy_bonus_lowers_the_loss() {
     near(stats.loss, 0.5 * (1.0 - 0.2 * 0.7));
     near(f64::from(entropies[0]), -0.1);
     near(stats.entropy, 0.7);
+}
+
+#[test]
+fn importance_weighs_the_policy_loss_alone() {
+    let objective = Objective {
+        loss: GRPO,
+        kl: Some(KlTerm {
+            estimator: KlEstimator::K1,
+            coefficient: 0.1,
+        }),
+        entropy_coeff: 0.2,
+        temperature: 1.0,
+    };
+    let found = |importance: &[f32]| {
+        let (mut slopes, mut entropies) = (Vec::new(), Vec::new());
+        let outputs = (&mut slopes, &mut entropies);
+        let row = Row {
+            tokens: &[0, 1],
+            loss_start: 1,
+            mask: &[1],
+            old_logprobs: &[-1.0],
+            advantages: &[2.0],
+            coefficients: &[0.5],
+            importance,
+            ref_logprobs: Some(&[-1.5]),
+            experts: &[],
+        };
+        let stats = evaluate(&row, &[0], (&[-1.0], &[0.7]), &objective, outputs);
+        (stats.loss, stats.pg_loss, f64::from(slopes[0]), f64::from(entropies[0]))
+    };
+    // −A·w = −2·w; KL 0.1·0.5 = 0.05, entropy 0.2·0.7 = 0.14, all at half weight.
+    for (importance, weight) in [(&[][..], 1.0), (&[0.25][..], 0.25), (&[0.0][..], 0.0)] {
+        let (loss, pg_loss, slope, entropy) = found(importance);
+        near(loss, 0.5 * (-2.0 * weight + 0.05 - 0.14));
+        near(pg_loss, -weight);
+        near(slope, 0.5 * (-2.0 * weight + 0.1));
+        near(entropy, -0.1);
+    }
 }

@@ -16,8 +16,8 @@ use super::Gradients;
 use crate::decoder::backward::Transposes;
 use crate::decoder::packed::Decoder;
 use crate::kernels::vector::add;
-use crate::objective::{LossStats, Objective};
-use crate::row::{LogProbs, Row, Sequence};
+use crate::objective::{LossStats, Objective, ValueStats};
+use crate::row::{LogProbs, Row, Sequence, ValueRow};
 use crate::weights::Weights;
 use ops::{Inner, Leaf};
 use worker::Worker;
@@ -93,12 +93,14 @@ impl Fused {
     }
 }
 
-impl Gradients for Fused {
-    fn set_weights(&mut self, weights: &Weights) {
-        self.version = Version::new(weights);
-    }
-
-    fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs> {
+impl Fused {
+    /// Cuts the sequences into jobs, and scores these side by side.
+    fn score<T: Send>(
+        &self,
+        sequences: &[Sequence<'_>],
+        micro_batch_tokens: usize,
+        score: impl Fn(&mut Worker, &Decoder, &[Sequence<'_>], bool) -> Vec<T> + Sync,
+    ) -> Vec<T> {
         let budget = (micro_batch_tokens / rayon::current_num_threads()).max(1);
         let mut jobs: Vec<&[Sequence<'_>]> = Vec::new();
         let (mut first, mut tokens) = (0, 0);
@@ -112,36 +114,79 @@ impl Gradients for Fused {
         jobs.push(&sequences[first..]);
         let parallel = jobs.len() == 1;
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let score = |job: &&[Sequence<'_>]| {
+        let run = |job: &&[Sequence<'_>]| {
             let worker = idle().pop();
             let mut worker = worker.unwrap_or_default();
-            let scores = worker.log_probs(&self.version.decoder, job, temperature, parallel);
+            let scores = score(&mut worker, &self.version.decoder, job, parallel);
             idle().push(worker);
             scores
         };
-        jobs.par_iter().flat_map_iter(score).collect()
+        jobs.par_iter().flat_map_iter(run).collect()
     }
 
-    fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats {
-        let lengths: Vec<usize> = rows.iter().map(|row| row.tokens.len()).collect();
+    /// Shares the rows out over the workers; gives what each row came to, so that sums do not depend on the shares.
+    fn by_row<R: Copy + Sync, T: Clone + Default + Send>(
+        &mut self,
+        rows: &[R],
+        length: impl Fn(&R) -> usize,
+        run: impl Fn(&mut Worker, &Version, &[R], bool) -> Vec<T> + Sync,
+    ) -> Vec<T> {
+        let lengths: Vec<usize> = rows.iter().map(length).collect();
         let shares = self.shares(&lengths);
         if self.workers.len() < shares.len() {
             self.workers.resize_with(shares.len(), Worker::default);
         }
         let (version, parallel) = (&self.version, shares.len() == 1);
         let work = self.workers.par_iter_mut().zip(&shares).map(|(worker, share)| {
-            let rows: Vec<Row<'_>> = share.iter().map(|i| rows[*i]).collect();
-            worker.accumulate(version, &rows, objective, parallel)
+            let rows: Vec<R> = share.iter().map(|i| rows[*i]).collect();
+            run(worker, version, &rows, parallel)
         });
-        let stats: Vec<Vec<LossStats>> = work.collect();
-        let mut by_row = vec![LossStats::default(); rows.len()];
-        for (share, stats) in shares.iter().zip(stats) {
-            for (row, stats) in share.iter().zip(stats) {
-                by_row[*row] = stats;
+        let found: Vec<Vec<T>> = work.collect();
+        let mut by_row = vec![T::default(); rows.len()];
+        for (share, found) in shares.iter().zip(found) {
+            for (row, found) in share.iter().zip(found) {
+                by_row[*row] = found;
             }
         }
-        // Row by row, so that the sums do not depend on the shares.
+        by_row
+    }
+}
+
+impl Gradients for Fused {
+    fn set_weights(&mut self, weights: &Weights) {
+        self.version = Version::new(weights);
+    }
+
+    fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs> {
+        self.score(sequences, micro_batch_tokens, |worker, decoder, job, parallel| {
+            worker.log_probs(decoder, job, temperature, parallel)
+        })
+    }
+
+    fn values(&self, sequences: &[Sequence<'_>], micro_batch_tokens: usize) -> Vec<Vec<f32>> {
+        self.score(sequences, micro_batch_tokens, Worker::values)
+    }
+
+    fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats {
+        let by_row = self.by_row(
+            rows,
+            |row| row.tokens.len(),
+            |worker, version, rows, parallel| worker.accumulate(version, rows, objective, parallel),
+        );
         let mut sum = LossStats::default();
+        for stats in &by_row {
+            sum.merge(stats);
+        }
+        sum
+    }
+
+    fn accumulate_values(&mut self, rows: &[ValueRow<'_>], clip: f32) -> ValueStats {
+        let by_row = self.by_row(
+            rows,
+            |row| row.tokens.len(),
+            |worker, version, rows, parallel| worker.accumulate_values(version, rows, clip, parallel),
+        );
+        let mut sum = ValueStats::default();
         for stats in &by_row {
             sum.merge(stats);
         }

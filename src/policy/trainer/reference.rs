@@ -5,15 +5,17 @@
 //! position. Losses are evaluated on the host from log-probs, and come back as one gradient per position.
 
 mod body;
+mod experts;
 mod head;
 
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 
 use super::{Gradients, TrainerError};
+use crate::NO_EXPERT;
 use crate::config::ModelConfig;
 use crate::layout::{Slots, slots};
-use crate::objective::{LossStats, Objective, evaluate};
-use crate::row::{LogProbs, Row, Sequence};
+use crate::objective::{LossStats, Objective, ValueStats, evaluate, value_loss};
+use crate::row::{LogProbs, Row, Sequence, ValueRow};
 use crate::weights::Weights;
 use body::Body;
 
@@ -103,6 +105,43 @@ impl<B: AutodiffBackend> Reference<B> {
         this
     }
 
+    /// The body over some weights, with the experts that are prescribed to a group's rows.
+    fn body<'a, I: burn::tensor::backend::Backend>(
+        &'a self,
+        weights: &'a [Tensor<I, 1>],
+        prescribed: &'a [u16],
+    ) -> Body<'a, I> {
+        Body {
+            config: &self.config,
+            slots: &self.slots,
+            weights,
+            prescribed,
+            chosen: std::cell::RefCell::default(),
+        }
+    }
+
+    /// Prescribed experts of a group's padded positions; empty where no row has any.
+    fn prescribed(&self, group: &Group, sequences: &[Sequence<'_>]) -> Vec<u16> {
+        let per_position = self.config.experts_per_position();
+        let mut all = Vec::new();
+        if group.members.iter().any(|row| !sequences[*row].experts.is_empty()) {
+            for row in &group.members {
+                all.extend_from_slice(sequences[*row].experts);
+                all.resize(all.len().next_multiple_of(group.width * per_position), NO_EXPERT);
+                if sequences[*row].experts.is_empty() {
+                    all.extend(std::iter::repeat_n(NO_EXPERT, group.width * per_position));
+                }
+            }
+        }
+        all
+    }
+
+    /// Leaves of a new graph, by slot.
+    fn leaves(&self) -> Vec<Tensor<B, 1>> {
+        let leaf = |weight: &Tensor<B::InnerBackend, 1>| Tensor::from_inner(weight.clone()).require_grad();
+        self.weights.iter().map(leaf).collect()
+    }
+
     /// Token ids, `[members, width]`, padded with token 0.
     fn ids<I: burn::tensor::backend::Backend>(
         group: &Group,
@@ -151,11 +190,8 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
         let mut out = vec![LogProbs::default(); sequences.len()];
         for group in groups(&lengths, micro_batch_tokens) {
             let ids = Self::ids::<B::InnerBackend>(&group, &tokens, &self.device);
-            let body = Body {
-                config: &self.config,
-                slots: &self.slots,
-                weights: &self.weights,
-            };
+            let prescribed = self.prescribed(&group, sequences);
+            let body = self.body(&self.weights, &prescribed);
             let hidden = body.hidden(ids);
             let (mut rows, mut targets) = (Vec::new(), Vec::new());
             for (i, member) in group.members.iter().enumerate() {
@@ -164,14 +200,16 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
                 targets.extend(s.tokens[s.loss_start..].iter().map(|t| *t as i32));
             }
             let (logprobs, entropy) = head::scores(&body, &hidden, &rows, &targets, temperature);
-            let mut done = 0;
-            for member in &group.members {
+            let (mut done, chosen) = (0, body.chosen.borrow());
+            let per_position = self.config.experts_per_position();
+            for (i, member) in group.members.iter().enumerate() {
                 let s = &sequences[*member];
                 let range = done..done + s.tokens.len() - s.loss_start;
                 done = range.end;
                 out[*member] = LogProbs {
                     logprobs: logprobs[range.clone()].to_vec(),
                     entropy: entropy[range].to_vec(),
+                    experts: chosen[i * group.width * per_position..][..s.tokens.len() * per_position].to_vec(),
                 };
             }
         }
@@ -179,25 +217,15 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
     }
 
     fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats {
+        let sequences: Vec<Sequence<'_>> = rows.iter().map(Row::sequence).collect();
         let tokens: Vec<&[u32]> = rows.iter().map(|r| r.tokens).collect();
         let lengths: Vec<usize> = tokens.iter().map(|t| t.len()).collect();
         let mut by_row = vec![LossStats::default(); rows.len()];
         for group in groups(&lengths, usize::MAX) {
-            let leaves: Vec<Tensor<B, 1>> = self
-                .weights
-                .iter()
-                .map(|w| Tensor::from_inner(w.clone()).require_grad())
-                .collect();
-            let body = Body {
-                config: &self.config,
-                slots: &self.slots,
-                weights: &leaves,
-            };
-            let plain = Body {
-                config: &self.config,
-                slots: &self.slots,
-                weights: &self.weights,
-            };
+            let leaves = self.leaves();
+            let prescribed = self.prescribed(&group, &sequences);
+            let body = self.body(&leaves, &prescribed);
+            let plain = self.body(&self.weights, &[]);
             let hidden = body.hidden(Self::ids::<B>(&group, &tokens, &self.device));
             let fixed = hidden.clone().inner();
             let (mut at, mut targets, mut masked) = (Vec::new(), Vec::new(), Vec::new());
@@ -234,6 +262,64 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
             add(&mut self.gradients[self.slots.head], Some(dhead));
         }
         let mut sum = LossStats::default();
+        for stats in &by_row {
+            sum.merge(stats);
+        }
+        sum
+    }
+
+    fn values(&self, sequences: &[Sequence<'_>], micro_batch_tokens: usize) -> Vec<Vec<f32>> {
+        let tokens: Vec<&[u32]> = sequences.iter().map(|s| s.tokens).collect();
+        let lengths: Vec<usize> = tokens.iter().map(|t| t.len()).collect();
+        let mut out = vec![Vec::new(); sequences.len()];
+        for group in groups(&lengths, micro_batch_tokens) {
+            let body = self.body(&self.weights, &[]);
+            let hidden = body.hidden(Self::ids::<B::InnerBackend>(&group, &tokens, &self.device));
+            for (i, member) in group.members.iter().enumerate() {
+                let s = &sequences[*member];
+                let at: Vec<i32> = (s.loss_start..s.tokens.len())
+                    .map(|at| (i * group.width + at - 1) as i32)
+                    .collect();
+                out[*member] = floats(head::values(&body, &hidden, &at));
+            }
+        }
+        out
+    }
+
+    fn accumulate_values(&mut self, rows: &[ValueRow<'_>], clip: f32) -> ValueStats {
+        let tokens: Vec<&[u32]> = rows.iter().map(|r| r.tokens).collect();
+        let lengths: Vec<usize> = tokens.iter().map(|t| t.len()).collect();
+        let mut by_row = vec![ValueStats::default(); rows.len()];
+        for group in groups(&lengths, usize::MAX) {
+            let leaves = self.leaves();
+            let body = self.body(&leaves, &[]);
+            let (mut at, mut masked) = (Vec::new(), Vec::new());
+            for (i, member) in group.members.iter().enumerate() {
+                let row = &rows[*member];
+                let positions = row.masked();
+                let place = |p: &usize| (i * group.width + row.loss_start + p - 1) as i32;
+                at.extend(positions.iter().map(place));
+                masked.push(positions);
+            }
+            if at.is_empty() {
+                continue;
+            }
+            let hidden = body.hidden(Self::ids::<B>(&group, &tokens, &self.device));
+            let values = head::values(&body, &hidden, &at);
+            let found = floats(values.clone().inner());
+            let (mut dvalues, mut done) = (Vec::new(), 0);
+            for (member, positions) in group.members.iter().zip(&masked) {
+                let own = &found[done..done + positions.len()];
+                done += positions.len();
+                by_row[*member] = value_loss(&rows[*member], positions, own, clip, &mut dvalues);
+            }
+            let upstream = Tensor::<B, 2>::from_data(TensorData::new(dvalues, [at.len(), 1]), &self.device);
+            let gradients = (values * upstream).sum().backward();
+            for (sum, leaf) in self.gradients.iter_mut().zip(&leaves) {
+                add(sum, leaf.grad(&gradients));
+            }
+        }
+        let mut sum = ValueStats::default();
         for stats in &by_row {
             sum.merge(stats);
         }

@@ -10,8 +10,10 @@ use std::{
 use safetensors::{Dtype, tensor::Metadata};
 
 use super::load::{config, files, wrong_type};
+use super::stack::stack_shapes;
 use super::{Weights, WeightsError, fit};
 use crate::config::ModelConfig;
+use crate::layout::parameters;
 
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -33,6 +35,8 @@ impl Weights {
                 shapes.insert(name, info.shape.clone());
             }
         }
+        config.validate()?;
+        stack_shapes(&parameters(&config), &mut shapes);
         let found = shapes.iter().map(|(name, shape)| (name.as_str(), shape.as_slice()));
         fit(&config, found.collect())?;
         Ok(config)

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use super::{HostTensor, Weights, WeightsError};
-use crate::config::ModelConfig;
+use crate::config::{ConfigError, ModelConfig};
 
 impl Weights {
     /// Loads `dir` (`config.json` and `model.safetensors`, or the shards that `model.safetensors.index.json` names), as
@@ -19,7 +19,18 @@ impl Weights {
     /// # Errors
     /// [`WeightsError`] names the file, the key or the tensor.
     pub fn load(dir: &Path) -> Result<Self, WeightsError> {
-        let config = config(dir)?;
+        Self::load_as(config(dir)?, dir)
+    }
+
+    /// Loads a critic from a folder that [`Weights::save`] wrote.
+    ///
+    /// # Errors
+    /// [`WeightsError`] names the file, the key or the tensor.
+    pub fn load_critic(dir: &Path) -> Result<Self, WeightsError> {
+        Self::load_as(read_config(dir, ModelConfig::critic_from_json)?, dir)
+    }
+
+    fn load_as(config: ModelConfig, dir: &Path) -> Result<Self, WeightsError> {
         let mut tensors = BTreeMap::new();
         for file in files(dir)? {
             load_tensors(&file, &mut tensors)?;
@@ -30,9 +41,13 @@ impl Weights {
 
 /// What the folder's `config.json` says.
 pub(super) fn config(dir: &Path) -> Result<ModelConfig, WeightsError> {
+    read_config(dir, ModelConfig::from_json)
+}
+
+fn read_config(dir: &Path, parse: fn(&str) -> Result<ModelConfig, ConfigError>) -> Result<ModelConfig, WeightsError> {
     let path = dir.join("config.json");
     let text = String::from_utf8_lossy(&read(&path)?).into_owned();
-    ModelConfig::from_json(&text).map_err(|source| WeightsError::Config { path, source })
+    parse(&text).map_err(|source| WeightsError::Config { path, source })
 }
 
 /// The folder's safetensors files: one, or those that its index names.

@@ -5,6 +5,7 @@ use std::{fs, io::Write as _, path::Path};
 use half::{bf16, f16};
 use serde_json::{Map, Value, json};
 
+use super::stack::stored;
 use super::{Weights, WeightsError};
 use crate::config::StoredType;
 
@@ -18,10 +19,8 @@ impl Weights {
             &dir.join("config.json"),
             std::iter::once(self.config().to_json().into_bytes()),
         )?;
-        let tensors: Vec<_> = self
-            .iter()
-            .map(|(name, t)| (name.to_owned(), t.shape.as_slice(), &*t.data))
-            .collect();
+        let all = self.parameters().iter().zip(&self.tensors);
+        let tensors: Vec<_> = all.flat_map(|(p, tensor)| stored(p, &tensor.data)).collect();
         write_tensors(
             &dir.join("model.safetensors"),
             &tensors,

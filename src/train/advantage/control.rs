@@ -1,25 +1,10 @@
-//! Controls: algorithms that must not learn. A measurement that improves under them measures something else.
+//! The control that deals rewards anew: it must not learn. A measurement that improves under it measures something else.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Algorithm, Group};
-
-/// The same advantages with the opposite sign.
-pub(super) struct Negated(pub Box<dyn Algorithm>);
-
-impl Algorithm for Negated {
-    fn needs_rewards(&self) -> bool {
-        self.0.needs_rewards()
-    }
-
-    fn advantages(&self, groups: &[Group]) -> Vec<Vec<f32>> {
-        let mut advantages = self.0.advantages(groups);
-        advantages.iter_mut().flatten().for_each(|value| *value = -*value);
-        advantages
-    }
-}
 
 /// The returns of the batch, dealt anew over all its episodes before the comparison.
 pub(super) struct ShuffledReturns {
@@ -30,6 +15,10 @@ pub(super) struct ShuffledReturns {
 }
 
 impl Algorithm for ShuffledReturns {
+    fn needs_greedy(&self) -> bool {
+        self.algorithm.needs_greedy()
+    }
+
     fn advantages(&self, groups: &[Group]) -> Vec<Vec<f32>> {
         let mut pool: Vec<f32> = groups.iter().flat_map(|group| group.returns.iter().copied()).collect();
         // The pool itself enters the seed, so that two steps are not dealt alike.
@@ -51,19 +40,9 @@ impl Algorithm for ShuffledReturns {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Grpo;
     use super::super::tests::group;
-    use super::super::{Grpo, Rloo};
     use super::*;
-
-    #[test]
-    fn negated_is_the_opposite() {
-        let groups = [group(&[1.0, 0.0, 0.0]), group(&[1.0, 1.0])];
-        let plain = Rloo.advantages(&groups);
-        let negated = Negated(Box::new(Rloo)).advantages(&groups);
-        for (a, b) in plain.iter().flatten().zip(negated.iter().flatten()) {
-            assert!((a + b).abs() < f32::EPSILON);
-        }
-    }
 
     #[test]
     fn shuffled_keeps_the_returns_and_moves_them() {

@@ -1,19 +1,26 @@
 //! Advantages: how much better than its group an episode was. Definitions: trainer.md §2.
 //!
-//! An algorithm yields plain numbers, one an episode; the tensor losses that use them are the policy
-//! package's. It never sees tokens.
+//! An algorithm yields plain numbers, one an episode, and never sees tokens; `credit` takes them to the tokens. The
+//! tensor losses that use them are the policy package's.
 
 mod control;
+mod credit;
+mod estimator;
 mod grpo;
+mod opo;
+mod plain;
+mod remax;
 mod rloo;
 mod supervised;
 
+pub use credit::{Credit, Credited, Track};
+pub use estimator::Estimator;
 pub use grpo::Grpo;
+pub use opo::Opo;
+pub use plain::Plain;
+pub use remax::Remax;
 pub use rloo::Rloo;
 pub use supervised::Supervised;
-
-use super::Recipe;
-use crate::config::{AdvantageName, ControlName};
 
 /// The episodes of one task sampled for one step that were not dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +32,10 @@ pub struct Group {
     /// Members as configured or as delivered, dropped ones included: tells a group of one by
     /// configuration from one that drops have shrunk.
     pub sampled: usize,
+    /// Trained tokens of each member, whether in the loss or not.
+    pub lengths: Vec<usize>,
+    /// Return of the greedy episode that the members are compared with, where there is one.
+    pub greedy: Option<f32>,
 }
 
 impl Group {
@@ -65,29 +76,19 @@ pub trait Algorithm: Send + Sync {
         true
     }
 
+    /// Whether each group has one more, greedy episode that its members are compared with.
+    fn needs_greedy(&self) -> bool {
+        false
+    }
+
+    /// Whether the members of a group can be told apart.
+    fn has_signal(&self, group: &Group) -> bool {
+        group.has_signal()
+    }
+
     /// One advantage for each member of each group, in their order. All groups of the step are given at
     /// once, since some estimators normalise over the batch.
     fn advantages(&self, groups: &[Group]) -> Vec<Vec<f32>>;
-}
-
-/// The algorithm of a recipe, spoilt where it names a control; `seed` deals shuffled rewards.
-pub fn of_recipe(recipe: &Recipe, seed: u64) -> Box<dyn Algorithm> {
-    let algorithm = estimator(recipe);
-    match recipe.control {
-        None => algorithm,
-        Some(ControlName::NegatedAdvantage) => Box::new(control::Negated(algorithm)),
-        Some(ControlName::ShuffledRewards) => Box::new(control::ShuffledReturns { algorithm, seed }),
-    }
-}
-
-fn estimator(recipe: &Recipe) -> Box<dyn Algorithm> {
-    match recipe.advantage {
-        Some(AdvantageName::Grpo) => Box::new(Grpo {
-            norm_by_std: recipe.norm_by_std,
-        }),
-        Some(AdvantageName::Rloo) => Box::new(Rloo),
-        None => Box::new(Supervised),
-    }
 }
 
 #[cfg(test)]
@@ -101,6 +102,8 @@ mod tests {
             returns: returns.to_vec(),
             size: returns.len(),
             sampled: returns.len(),
+            lengths: vec![1; returns.len()],
+            greedy: None,
         }
     }
 
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn equal_returns_give_exactly_zero() {
-        for algorithm in [&Grpo { norm_by_std: true } as &dyn Algorithm, &Rloo] {
+        for algorithm in [&Grpo { norm_by_std: true } as &dyn Algorithm, &Rloo, &Opo] {
             assert_eq!(algorithm.advantages(&[group(&[0.1; 7])]), [[0.0; 7]]);
         }
     }

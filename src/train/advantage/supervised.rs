@@ -26,6 +26,8 @@ mod tests {
             returns: Vec::new(),
             size: 3,
             sampled: 3,
+            lengths: vec![1; 3],
+            greedy: None,
         };
         assert!(group.has_signal() && !Supervised.needs_rewards());
         assert_eq!(Supervised.advantages(&[group]), [[1.0; 3]]);

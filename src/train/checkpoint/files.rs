@@ -44,13 +44,19 @@ pub(super) fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), CheckpointErr
     Ok(())
 }
 
-/// Size of each file in a folder.
+/// Size of each file in a folder and in the folders in it, by its path from there.
 pub(super) fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, CheckpointError> {
     let mut sizes = BTreeMap::new();
     for entry in fs_err::read_dir(folder).map_err(io_error("list", folder))? {
         let entry = entry.map_err(io_error("list", folder))?;
         let metadata = entry.metadata().map_err(io_error("read", &entry.path()))?;
-        sizes.insert(entry.file_name().to_string_lossy().into_owned(), metadata.len());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if metadata.is_dir() {
+            let inner = self::sizes(&entry.path())?;
+            sizes.extend(inner.into_iter().map(|(inner, size)| (format!("{name}/{inner}"), size)));
+        } else {
+            sizes.insert(name, metadata.len());
+        }
     }
     Ok(sizes)
 }

@@ -14,6 +14,8 @@ use super::state::{self, CheckpointState};
 mod tests;
 
 const OPTIMIZER: &str = "optimizer.safetensors";
+/// Folder of the critic, where there is one: weights, config.json and optimizer state.
+const CRITIC: &str = "critic";
 const LATEST: &str = "latest";
 const BEST: &str = "best.json";
 /// Of names that a crash may leave behind and that nobody reads.
@@ -65,11 +67,12 @@ impl CheckpointStore {
         Ok(store)
     }
 
-    /// Writes the checkpoint of `state.step`, then moves `latest`, then prunes. `tokenizer` is the folder whose
+    /// Writes the checkpoint of `state.step` with the critic, where there is one, then moves `latest`, then prunes. `tokenizer` is the folder whose
     /// tokenizer files go with the weights.
     pub fn save(
         &self,
         trainer: &Trainer,
+        critic: Option<&Trainer>,
         mut state: CheckpointState,
         tokenizer: &Path,
     ) -> Result<Checkpoint, CheckpointError> {
@@ -77,19 +80,13 @@ impl CheckpointStore {
         let temporary = self.folder.join(format!("{TEMPORARY}{name}"));
         remove(&temporary)?;
         fs_err::create_dir(&temporary).map_err(io_error("create", &temporary))?;
-        trainer
-            .weights()
-            .save(&temporary)
-            .map_err(|source| CheckpointError::Weights {
-                path: temporary.clone(),
-                source,
-            })?;
-        trainer
-            .save_optimizer(&temporary.join(OPTIMIZER))
-            .map_err(|source| CheckpointError::Optimizer {
-                path: temporary.clone(),
-                source,
-            })?;
+        write(trainer, &temporary)?;
+        if let Some(critic) = critic {
+            let folder = temporary.join(CRITIC);
+            fs_err::create_dir(&folder).map_err(io_error("create", &folder))?;
+            write(critic, &folder)?;
+            sync_folder(&folder)?;
+        }
         copy_tokenizer(tokenizer, &temporary)?;
         state.files = sizes(&temporary)?;
         let state_file = temporary.join(state::FILE);
@@ -202,6 +199,21 @@ impl CheckpointStore {
     }
 }
 
+/// Writes weights and optimizer state into a folder.
+fn write(trainer: &Trainer, folder: &Path) -> Result<(), CheckpointError> {
+    let weights = |source| CheckpointError::Weights {
+        path: folder.to_owned(),
+        source,
+    };
+    trainer.weights().save(folder).map_err(weights)?;
+    trainer
+        .save_optimizer(&folder.join(OPTIMIZER))
+        .map_err(|source| CheckpointError::Optimizer {
+            path: folder.to_owned(),
+            source,
+        })
+}
+
 impl Checkpoint {
     /// Puts its weights and its optimizer state into a trainer of the same model.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<(), CheckpointError> {
@@ -211,6 +223,26 @@ impl Checkpoint {
         };
         trainer.load_weights(self.weights()?).map_err(optimizer)?;
         trainer.load_optimizer(&self.path.join(OPTIMIZER)).map_err(optimizer)
+    }
+
+    /// The critic's weights, if the checkpoint holds one.
+    pub fn critic_weights(&self) -> Result<Option<Weights>, CheckpointError> {
+        let path = self.path.join(CRITIC);
+        if !path.is_dir() {
+            return Ok(None);
+        }
+        let weights = Weights::load_critic(&path);
+        weights
+            .map(Some)
+            .map_err(|source| CheckpointError::Weights { path, source })
+    }
+
+    /// Puts the critic's optimizer state into a trainer of its weights.
+    pub fn restore_critic(&self, critic: &mut Trainer) -> Result<(), CheckpointError> {
+        let path = self.path.join(CRITIC);
+        critic
+            .load_optimizer(&path.join(OPTIMIZER))
+            .map_err(|source| CheckpointError::Optimizer { path, source })
     }
 
     /// Its weights.

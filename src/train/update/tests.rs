@@ -95,8 +95,10 @@ fn the_gradient_does_not_depend_on_the_cut_into_micro_batches() {
             });
             let recipe = &updater.settings.recipe;
             let filtered = updater.settings.filter.apply(&episodes, false);
-            let units = gather(&episodes, &filtered, updater.algorithm.as_ref(), None);
+            let mut units = gather(&episodes, &filtered, updater.estimator.algorithm(), None);
+            credit::by_length(&updater.estimator, &mut units);
             let mut work = updater.rows(1, &units).unwrap();
+            credit::lay_out(&units, &mut work);
             let mut trainer = policy(1);
             log_probs::prepare(&trainer, None, recipe, 1, &mut work, &mut Metrics::new()).unwrap();
             let chosen = weigh(&updater.settings, &[0, 1], &units, &mut work);
@@ -282,6 +284,7 @@ fn log_probs_are_taken_at_the_sampling_temperature() {
             let sequence = lego_policy::Sequence {
                 tokens: &tokens,
                 loss_start: segment.prompt_ids.len(),
+                experts: &[],
             };
             segment.response_logprobs = Some(trainer.log_probs(&[sequence], 0.6, 1024).unwrap().remove(0).logprobs);
         }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod cost;
+mod experts;
 mod interleaving;
 mod parity;
 mod pausing;

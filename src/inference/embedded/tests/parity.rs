@@ -37,6 +37,7 @@ async fn log_probs_are_the_trainers() {
         let sequence = Sequence {
             tokens: &tokens,
             loss_start: 40,
+            experts: &[],
         };
         let theirs = trainer.log_probs(&[sequence], temperature, 4096).unwrap();
         assert_eq!(theirs[0].logprobs.len(), answer.logprobs.len());

@@ -113,6 +113,7 @@ async fn a_publish_in_mid_generation_is_seen_token_by_token() {
                 &[Sequence {
                     tokens: &tokens,
                     loss_start: 20,
+                    experts: &[],
                 }],
                 0.9,
                 4096,

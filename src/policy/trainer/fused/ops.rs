@@ -28,7 +28,7 @@ pub(super) type Leaf = Tensor<Autodiff, 1>;
 pub(super) type Node = Tensor<Autodiff, 1>;
 
 /// Weights that a layer can have, and its parents: those and its input.
-const LAYER_WEIGHTS: usize = 15;
+const LAYER_WEIGHTS: usize = 16;
 const LAYER_PARENTS: usize = LAYER_WEIGHTS + 1;
 
 /// A pass, and which of its layers (0 elsewhere).
@@ -47,6 +47,8 @@ struct Embed;
 struct Layer;
 #[derive(Debug)]
 struct Score;
+#[derive(Debug)]
+struct Value;
 
 /// Embeddings of the pass's tokens, `[tokens · hidden]`.
 pub(super) fn embed(pass: &Arc<Pass>, embedding: &Leaf) -> Node {
@@ -80,6 +82,15 @@ pub(super) fn score(pass: &Arc<Pass>, x: &Node, norm: &Leaf, head: &Leaf) -> Nod
         [state.logprobs.as_slice(), state.entropies.as_slice()].concat()
     };
     node(Score, [x, norm, head], State(Arc::clone(pass), 0), out)
+}
+
+/// A critic's values at the pass's picks, as a node and as they are.
+pub(super) fn value(pass: &Arc<Pass>, x: &Node, leaves: &[Leaf]) -> (Node, Vec<f32>) {
+    let slots = &pass.decoder.slots;
+    let found = pass.decoder.value(&values(x), &pass.picks, &mut pass.buffers().head);
+    let bias = slots.value_bias.unwrap_or(slots.head);
+    let parents = [x, &leaves[slots.final_norm], &leaves[slots.head], &leaves[bias]];
+    (node(Value, parents, State(Arc::clone(pass), 0), found.clone()), found)
 }
 
 /// A copy of a tensor's elements.
@@ -176,6 +187,31 @@ impl Backward<Flex, 3> for Score {
     }
 }
 
+impl Backward<Flex, 4> for Value {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let upstream = floats(&grads.consume::<Flex>(&ops.node));
+        let (State(pass, _), parents) = (ops.state, ops.parents.map(|parent| parent.map(|node| node.id)));
+        let slots = &pass.decoder.slots;
+        let mut by_slot = zeros(&pass, &[Some(slots.final_norm), Some(slots.head), slots.value_bias]);
+        let mut dx = vec![0.0; pass.plan.tokens() * pass.decoder.config.hidden_size];
+        let head = &mut pass.buffers().head;
+        pass.decoder
+            .value_backward(&pass.picks, &upstream, &mut dx, &mut by_slot, head);
+        let bias = slots
+            .value_bias
+            .map_or_else(Vec::new, |slot| std::mem::take(&mut by_slot[slot]));
+        let weights = [slots.final_norm, slots.head].map(|slot| std::mem::take(&mut by_slot[slot]));
+        register(
+            grads,
+            parents
+                .into_iter()
+                .zip(std::iter::once(dx).chain(weights).chain([bias])),
+        );
+    }
+}
+
 /// Zero gradients at the slots named, nothing at the others.
 fn zeros(pass: &Pass, slots: &[Option<usize>]) -> Vec<Vec<f32>> {
     let sizes = &pass.decoder.sizes;
@@ -210,6 +246,7 @@ fn layer_slots(s: &LayerSlots) -> [Option<usize>; LAYER_WEIGHTS] {
         s.query_norm,
         s.key_norm,
         Some(s.mlp_norm),
+        s.router,
         Some(s.gate),
         Some(s.up),
         Some(s.down),

@@ -2,25 +2,29 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::NO_EXPERT;
 use crate::decoder::Span;
 use crate::decoder::backward::{BackwardScratch, Transposes};
 use crate::decoder::forward::{Activations, Rows};
 use crate::decoder::head::{HeadState, Pick};
 use crate::decoder::packed::{Decoder, Rotary};
 use crate::kernels::attention::KeyValues;
+use crate::row::Sequence;
 
 /// The rows of a pass and where they lie.
 pub(super) struct Plan {
     pub(super) spans: Vec<Span>,
     angles: Vec<usize>,
+    /// Prescribed experts of all rows; empty: none.
+    experts: Vec<u16>,
     rotary: Rotary,
     parallel: bool,
 }
 
 impl Plan {
-    pub(super) fn new<'a>(decoder: &Decoder, tokens: impl Iterator<Item = &'a [u32]>, parallel: bool) -> Self {
+    pub(super) fn new(decoder: &Decoder, sequences: &[Sequence<'_>], parallel: bool) -> Self {
         let (mut spans, mut angles, mut longest) = (Vec::new(), Vec::new(), 0);
-        for tokens in tokens {
+        for Sequence { tokens, .. } in sequences {
             spans.push(Span {
                 start: angles.len(),
                 rows: tokens.len(),
@@ -28,9 +32,20 @@ impl Plan {
             angles.extend(0..tokens.len());
             longest = longest.max(tokens.len());
         }
+        let mut experts = Vec::new();
+        if sequences.iter().any(|sequence| !sequence.experts.is_empty()) {
+            let per_position = decoder.config.experts_per_position();
+            for sequence in sequences {
+                experts.extend_from_slice(sequence.experts);
+                if sequence.experts.is_empty() {
+                    experts.extend(std::iter::repeat_n(NO_EXPERT, sequence.tokens.len() * per_position));
+                }
+            }
+        }
         Self {
             spans,
             angles,
+            experts,
             rotary: Rotary::new(&decoder.config, 0..longest),
             parallel,
         }
@@ -46,6 +61,7 @@ impl Plan {
             spans: &self.spans,
             rotary: &self.rotary,
             angles: &self.angles,
+            experts: &self.experts,
             parallel: self.parallel,
         }
     }

@@ -1,5 +1,7 @@
 //! The decoder's body in burn's operations, generic over the backend (differentiable or not).
 
+use std::cell::RefCell;
+
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation, backend::Backend};
 
 use crate::config::ModelConfig;
@@ -11,6 +13,10 @@ pub(super) struct Body<'a, B: Backend> {
     pub(super) config: &'a ModelConfig,
     pub(super) slots: &'a Slots,
     pub(super) weights: &'a [Tensor<B, 1>],
+    /// Prescribed experts, `[rows · width, layers, per_token]`; empty: none.
+    pub(super) prescribed: &'a [u16],
+    /// The experts that the routers of all layers chose, in the same order, after a pass; empty of a dense model.
+    pub(super) chosen: RefCell<Vec<u16>>,
 }
 
 /// Rotary tables `[width, head_dim / 2]` and the causal mask `[width, width]`, true where hidden.
@@ -30,11 +36,14 @@ impl<B: Backend> Body<'_, B> {
         let mut x = embedding
             .select(0, ids.reshape([rows * width]))
             .reshape([rows, width, d]);
-        for slots in &self.slots.layers {
+        for (index, slots) in self.slots.layers.iter().enumerate() {
             let normed = self.norm(x.clone(), slots.attention_norm);
             x = x + self.attention(slots, &normed, &tables);
             let normed = self.norm(x.clone(), slots.mlp_norm);
-            x = x + self.mlp(slots, normed);
+            x = x + match self.config.experts_of(index) {
+                Some(moe) => self.experts(index, moe, normed),
+                None => self.mlp(slots, normed),
+            };
         }
         self.norm(x, self.slots.final_norm).reshape([rows * width, d])
     }
@@ -69,7 +78,7 @@ impl<B: Backend> Body<'_, B> {
         x * scale * self.weights[slot].clone().unsqueeze()
     }
 
-    fn linear(&self, x: Tensor<B, 3>, slots: Projection, out: usize) -> Tensor<B, 3> {
+    pub(super) fn linear(&self, x: Tensor<B, 3>, slots: Projection, out: usize) -> Tensor<B, 3> {
         let [rows, width, from] = x.dims();
         let weight = self.matrix(slots.weight, out, from).transpose();
         let y = x

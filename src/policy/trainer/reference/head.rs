@@ -61,6 +61,19 @@ pub(super) fn scores_backward<B: AutodiffBackend>(
     (dhidden, dweight.reshape([vocab * d]))
 }
 
+/// A critic's values after hidden rows `at`, `[rows, 1]`.
+pub(super) fn values<B: Backend>(body: &Body<'_, B>, hidden: &Tensor<B, 2>, at: &[i32]) -> Tensor<B, 2> {
+    let weight = body.matrix(body.slots.head, 1, body.config.hidden_size);
+    let values = hidden
+        .clone()
+        .select(0, ints(at, &hidden.device()))
+        .matmul(weight.transpose());
+    match body.slots.value_bias {
+        Some(bias) => values + body.weights[bias].clone().unsqueeze(),
+        None => values,
+    }
+}
+
 fn head<B: Backend>(body: &Body<'_, B>) -> Tensor<B, 2> {
     body.matrix(body.slots.head, body.config.vocab_size, body.config.hidden_size)
 }

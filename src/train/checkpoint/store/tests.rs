@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{AlgorithmName, TrainSection};
 use crate::train::Updater;
 use crate::train::checkpoint::STATE_VERSION;
-use crate::train::fixture::{all_weights, batch, policy, settings};
+use crate::train::fixture::{all_weights, batch, critic, policy, settings};
 use crate::trajectory::PolicyVersion;
 
 fn state(step: u64) -> CheckpointState {
@@ -42,7 +42,9 @@ impl Run {
     }
 
     fn save(&self, store: &CheckpointStore, step: u64) -> Checkpoint {
-        store.save(&policy(step), state(step), self.tokenizer.path()).unwrap()
+        store
+            .save(&policy(step), None, state(step), self.tokenizer.path())
+            .unwrap()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -92,7 +94,7 @@ fn a_resumed_run_makes_the_same_weights_as_an_uninterrupted_one() {
         updater.step(&mut uninterrupted, step, &episodes).unwrap();
         if step == 2 {
             run.store(3)
-                .save(&uninterrupted, state(2), run.tokenizer.path())
+                .save(&uninterrupted, None, state(2), run.tokenizer.path())
                 .unwrap();
         }
     }
@@ -104,6 +106,51 @@ fn a_resumed_run_makes_the_same_weights_as_an_uninterrupted_one() {
         updater.step(&mut resumed, step, &episodes).unwrap();
     }
     assert_eq!(all_weights(&uninterrupted), all_weights(&resumed));
+}
+
+#[test]
+fn a_critic_goes_on_where_it_was_too() {
+    let section = TrainSection {
+        algorithm: AlgorithmName::Ppo,
+        lr: 1e-3,
+        mini_batch: Some(1),
+        ..TrainSection::default()
+    };
+    let updater = Updater::new(settings(&section), None).unwrap();
+    let episodes = batch();
+    let (mut trained, mut critic) = (policy(1), critic(1));
+    let run = Run::new();
+    let step = |trainer: &mut Trainer, critic: &mut Trainer, step| {
+        let report = updater
+            .step_with_critic(trainer, Some(critic), step, &episodes)
+            .unwrap();
+        report.metrics["critic/vf_loss"]
+    };
+    step(&mut trained, &mut critic, 1);
+    let mut saved = run
+        .store(3)
+        .save(&trained, Some(&critic), state(1), run.tokenizer.path())
+        .unwrap();
+    assert!(
+        saved.state.files.contains_key("critic/model.safetensors"),
+        "{:?}",
+        saved.state.files
+    );
+    saved = run.store(3).latest().unwrap().unwrap();
+    let expected = step(&mut trained, &mut critic, 2);
+    let mut resumed = policy(9);
+    saved.restore(&mut resumed).unwrap();
+    let weights = saved.critic_weights().unwrap().unwrap();
+    let mut resumed_critic = Trainer::new(weights, lego_policy::Device::Cpu, lego_policy::AdamW::default()).unwrap();
+    saved.restore_critic(&mut resumed_critic).unwrap();
+    let found = step(&mut resumed, &mut resumed_critic, 2);
+    assert_eq!(found.to_bits(), expected.to_bits());
+    assert_eq!(all_weights(&resumed), all_weights(&trained));
+    assert_eq!(all_weights(&resumed_critic), all_weights(&critic));
+    fs_err::write(saved.path.join("critic/model.safetensors"), "").unwrap();
+    assert_eq!(newest(&run.store(3)), None, "a damaged critic is a damaged checkpoint");
+    let without = run.save(&run.store(3), 2);
+    assert!(without.critic_weights().unwrap().is_none());
 }
 
 #[test]
