@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::docker::DockerBackend;
+use super::kubernetes::KubernetesBackend;
 use super::local::LocalBackend;
 use super::{Isolation, Sandbox, SandboxError, SandboxSpec};
 
@@ -14,15 +15,11 @@ pub enum Backend {
     Local(LocalBackend),
     /// Containers of an engine on this machine.
     Docker(Box<DockerBackend>),
-    /// A backend of the documentation that is not built yet, by its name.
-    NotBuilt(&'static str),
+    /// Pods of a cluster.
+    Kubernetes(Box<KubernetesBackend>),
 }
 
 impl Backend {
-    fn not_built(name: &'static str) -> SandboxError {
-        SandboxError::NotSupported { backend: name }
-    }
-
     /// A fresh sandbox.
     ///
     /// # Errors
@@ -31,7 +28,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.create(spec).await,
             Self::Docker(docker) => docker.create(spec).await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Kubernetes(kubernetes) => kubernetes.create(spec).await,
         }
     }
 
@@ -43,7 +40,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.isolation().await,
             Self::Docker(docker) => docker.isolation().await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Kubernetes(kubernetes) => kubernetes.isolation().await,
         }
     }
 
@@ -58,7 +55,22 @@ impl Backend {
                 source,
             }),
             Self::Docker(docker) => docker.reap().await,
-            Self::NotBuilt(name) => Err(Self::not_built(name)),
+            Self::Kubernetes(kubernetes) => kubernetes.reap().await,
         }
+    }
+}
+
+/// Starts a sandbox in a task of its own: were that dropped while an engine makes what it asked for, nobody would know
+/// of it.
+pub(in crate::sandbox) async fn by_itself<S: Sandbox + 'static>(
+    name: String,
+    start: impl Future<Output = Result<S, SandboxError>> + Send + 'static,
+) -> Result<Arc<dyn Sandbox>, SandboxError> {
+    match tokio::spawn(start).await {
+        Ok(sandbox) => Ok(Arc::new(sandbox?)),
+        Err(error) => Err(SandboxError::Start {
+            name,
+            reason: error.to_string(),
+        }),
     }
 }

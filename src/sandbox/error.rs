@@ -58,12 +58,6 @@ pub enum SandboxError {
         /// Its words, or what they mean.
         reason: String,
     },
-    /// A backend of the documentation that is not built yet.
-    #[error("sandbox backend `{backend}` is not supported yet; `local` and `docker` are")]
-    NotSupported {
-        /// Its name in `sandbox.backend`.
-        backend: &'static str,
-    },
     /// What killed owners left could not be removed.
     #[error("left-over sandboxes in `{root}` could not be removed")]
     Reap {
@@ -72,6 +66,16 @@ pub enum SandboxError {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// It ended, as whoever keeps it says.
+    #[error("sandbox `{name}` ended: {reason}")]
+    Ended {
+        /// Of the sandbox.
+        name: String,
+        /// Their words.
+        reason: String,
+        /// Whether what ran inside brought it about, by using more than it may.
+        by_inside: bool,
     },
     /// It is gone already.
     #[error("sandbox `{0}` is gone")]
@@ -91,4 +95,18 @@ impl SandboxError {
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Transfer { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)
     }
+}
+
+/// An error with what is behind it: the client's own text leaves that out.
+pub(in crate::sandbox) fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = error.source();
+    }
+    text
 }

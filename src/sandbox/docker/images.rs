@@ -1,6 +1,6 @@
 //! The image a sandbox starts from: there already, pulled, or built; each once, however many trials wait for it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +13,7 @@ use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuil
 use futures_util::{Stream, StreamExt};
 use tokio::sync::OnceCell;
 
+use crate::sandbox::control::container::Says;
 use crate::sandbox::{Image, SandboxError, SandboxSpec};
 use crate::task::sha256_hex;
 
@@ -28,11 +29,7 @@ const SHOWN: usize = 15;
 pub(super) struct Found {
     /// Its content's name.
     pub(super) id: String,
-    /// What it sets for every command.
-    pub(super) env: BTreeMap<String, String>,
-    /// Who commands run as; `None` is root.
-    pub(super) user: Option<String>,
-    pub(super) workdir: Option<String>,
+    pub(super) says: Says,
 }
 
 /// Images of one backend, by name.
@@ -117,13 +114,15 @@ impl Found {
         let env = config.env.unwrap_or_default();
         Self {
             id: inspected.id.unwrap_or_default(),
-            env: env
-                .iter()
-                .filter_map(|pair| pair.split_once('='))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-            user: set(config.user),
-            workdir: set(config.working_dir),
+            says: Says {
+                env: env
+                    .iter()
+                    .filter_map(|pair| pair.split_once('='))
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .collect(),
+                user: set(config.user),
+                workdir: set(config.working_dir),
+            },
         }
     }
 }

@@ -100,6 +100,7 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         } else {
             control::ports(&spec.network)
         },
+        nowhere: false,
         proxy_port: proxy.map(|address| address.port()),
         user: None,
         memory: spec.limits.memory,
@@ -111,7 +112,9 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
     let link = Link::new(socket).map_err(|error| failed(&error))?;
     let started = control::start(&link, setup).await;
     let (landlock, listeners) = match started {
-        Ok(Started::Ready { landlock, listeners }) => (landlock, listeners),
+        Ok(Started::Ready {
+            landlock, listeners, ..
+        }) => (landlock, listeners),
         other => {
             link.close();
             let status = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
