@@ -137,7 +137,7 @@ impl Default for KubernetesSection {
             memory_limit_factor: 1.5,
             runtime_image: None,
             starts: 16,
-            start_timeout: HumanDuration(std::time::Duration::from_mins(10)),
+            start_timeout: HumanDuration(std::time::Duration::from_mins(8)),
             allow_unisolated: false,
         }
     }

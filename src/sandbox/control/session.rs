@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::PROXY_PORT;
 use super::forward;
 use super::layout::Layout;
-use super::link::{Link, PATIENCE, Replies};
+use super::link::{Link, Replies};
 use super::listener::Listener;
 use super::listing::{self, Listing};
 use super::output::Bounded;
@@ -138,7 +138,7 @@ impl Control {
     fn silent(&self, error: &io::Error) -> SandboxError {
         match error.kind() {
             io::ErrorKind::BrokenPipe => SandboxError::Gone(self.name.clone()),
-            _ => self.exec_error(format_args!("its init did not answer within {PATIENCE:?}")),
+            _ => self.exec_error(format_args!("its init did not answer within {:?}", self.link.patience)),
         }
     }
 
@@ -149,7 +149,10 @@ impl Control {
         extra: Option<std::os::fd::BorrowedFd<'_>>,
     ) -> Result<usize, SandboxError> {
         let mut replies = self.request(make, extra).await?;
-        let answer = replies.next(PATIENCE).await.map_err(|error| self.silent(&error))?;
+        let answer = replies
+            .next(self.link.patience)
+            .await
+            .map_err(|error| self.silent(&error))?;
         replies.finished = true;
         match answer.0 {
             Reply::Done { count, .. } => Ok(count),
@@ -187,7 +190,11 @@ impl Control {
             nowhere: self.nowhere.load(Ordering::Relaxed),
         };
         let mut replies = self.request(make, stdin.as_ref().map(AsFd::as_fd)).await?;
-        let mut output = match replies.next(PATIENCE).await.map_err(|error| self.silent(&error))? {
+        let mut output = match replies
+            .next(self.link.patience)
+            .await
+            .map_err(|error| self.silent(&error))?
+        {
             (Reply::Started { .. }, mut output) if !output.is_empty() => {
                 pipe::Receiver::from_owned_fd(output.swap_remove(0)).map_err(|error| self.exec_error(error))?
             }
@@ -200,7 +207,7 @@ impl Control {
         let mut kept = Bounded::new(request.output_limit);
         let mut buffer = vec![0; 64 * 1024];
         let mut open = true;
-        let patience = request.timeout.saturating_add(PATIENCE);
+        let patience = request.timeout.saturating_add(self.link.patience);
         let exited = {
             let exited = replies.next(patience);
             tokio::pin!(exited);
@@ -249,7 +256,7 @@ impl Control {
     }
 
     pub(in crate::sandbox) async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(to, error))?;
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(to, error))?;
         let (base, path) = self.layout.split(to);
         self.ask(|id| Request::Receive { id, base, path }, Some(theirs.as_fd()))
             .await?;
@@ -297,7 +304,7 @@ impl Control {
         to: &Path,
         limit: u64,
     ) -> Result<(), SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(from, error))?;
         self.ask(make, Some(theirs.as_fd())).await?;
         drop(theirs);
         let (to, limit) = (to.to_owned(), limit.min(self.disk.unwrap_or(DOWNLOAD)));
@@ -367,7 +374,7 @@ impl Control {
     }
 
     async fn listing(&self, path: &str, changed: bool) -> Result<Listing, SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(path, error))?;
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(path, error))?;
         let inside = PathBuf::from(self.layout.path(path));
         let make = |id| Request::List {
             id,

@@ -21,7 +21,7 @@ use super::images::Found;
 use super::running::DockerSandbox;
 use super::{DockerOptions, OWNER, ROOT, SOCKET};
 use crate::sandbox::control;
-use crate::sandbox::control::link::Link;
+use crate::sandbox::control::link::{Link, PATIENCE};
 use crate::sandbox::owner::{self, Owner, host_name};
 use crate::sandbox::runtime::Runtime;
 use crate::sandbox::{SandboxError, SandboxSpec, sys};
@@ -79,7 +79,7 @@ pub(super) async fn start(
     drop(listener);
     let _ = fs_err::remove_file(&socket);
 
-    let link = Link::new(connected).map_err(|error| failed(error.to_string()))?;
+    let link = Link::new(connected, PATIENCE).map_err(|error| failed(error.to_string()))?;
     let entered = control::container::enter(link, None, spec, &image.says).await?;
     Ok(DockerSandbox::new(entered.control, entered.before, container.take()))
 }

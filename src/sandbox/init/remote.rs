@@ -28,6 +28,8 @@ use crate::sandbox::sys;
 const UNKNOWN: usize = 8;
 /// Time for that.
 const SHOWN: Duration = Duration::from_secs(20);
+/// A stream on which nothing came for so long is none: its host asks more often than that whether we are there.
+const QUIET: Duration = Duration::from_mins(3);
 /// Bytes that are read or made ready to be sent at a time.
 const BATCH: usize = 256 * 1024;
 
@@ -40,6 +42,8 @@ struct Peer {
     heard: Vec<u8>,
     stream: Option<Stream>,
     out: Vec<u8>,
+    /// When something came last.
+    last: Instant,
     /// Whether nothing more will come.
     ended: bool,
 }
@@ -111,6 +115,7 @@ impl Remote {
                 hello: Some(hello),
                 heard: Vec::new(),
                 stream: None,
+                last: Instant::now(),
                 ended: false,
             });
         }
@@ -242,7 +247,10 @@ impl Peer {
             }
             match read(&self.socket, &mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => into.extend_from_slice(&buffer[..n]),
+                Ok(n) => {
+                    into.extend_from_slice(&buffer[..n]);
+                    self.last = Instant::now();
+                }
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
@@ -323,14 +331,18 @@ impl Host for Remote {
             return Some(Instant::now());
         }
         let shown = self.unknown.iter().map(|peer| peer.since + SHOWN);
-        shown.chain(self.peer.is_none().then(|| self.alone + ORPHANED)).min()
+        let end = match &self.peer {
+            Some(peer) => peer.last + QUIET,
+            None => self.alone + ORPHANED,
+        };
+        shown.chain([end]).min()
     }
 
     fn hear(&mut self, _ready: &[PollFlags]) -> io::Result<Option<Heard>> {
         self.is_due = false;
         self.accept()?;
         if let Some(peer) = &mut self.peer {
-            peer.ended |= peer.read().is_err();
+            peer.ended |= peer.read().is_err() || peer.last.elapsed() >= QUIET;
         }
         let request = self.request()?;
         if request.is_some() {

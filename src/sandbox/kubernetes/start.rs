@@ -72,6 +72,7 @@ pub(super) async fn start(
     let object = object.map_err(|error| failed(error.to_string()))?;
     // From here on it is removed whatever happens.
     let mut owned = Owned::new(cluster.pods.clone(), name.clone(), watcher.clone());
+    let end = Instant::now() + options.cluster.start_timeout.0;
     let parameters = PostParams::default();
     let made = client::call(options.cluster.start_timeout.0, || {
         cluster.pods.create(&parameters, &object)
@@ -85,7 +86,7 @@ pub(super) async fn start(
     }
     let mut waiting = Waiting {
         known: known.clone(),
-        end: Instant::now() + options.cluster.start_timeout.0,
+        end,
         spec: &spec,
         image: &image,
     };

@@ -109,17 +109,14 @@ async fn an_image_that_is_not_there_is_said_in_the_kubelets_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_or_is_killed_from_inside_is_made_anew() {
+async fn a_stream_that_breaks_is_made_anew_and_nothing_is_lost() {
     let Some(image) = image() else { return };
     let faked = Faked::new(|_| {});
+    faked.fake.server.objects.lock().unwrap().break_after = 120_000;
     let sandbox = faked.create(&image).await;
     let all: String = (1..=60_000).map(|n| format!("{n}\n")).collect();
     let mut count = ExecRequest::shell("echo x >>/tmp/once; seq 60000; exit 5");
     count.output_limit = 4 << 20;
-    faked.fake.server.objects.lock().unwrap().break_after = 120_000;
-    // The stream that is there breaks: nobody inside can keep it from coming back.
-    let killed = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -q 'sandbox-init --rela[y]' && kill -9 ${p#/proc/} && echo killed; done; sleep 1";
-    assert!(says(sandbox.as_ref(), killed).await.contains("killed"));
     let before = faked.fake.asked("/exec");
     let ran = sandbox.exec(count).await.unwrap();
     assert_eq!((ran.exit_code, ran.output == all), (5, true));

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use lego::sandbox::kubernetes::KubernetesBackend;
+use lego::sandbox::{ExecRequest, SandboxError, SandboxSpec};
 use serde_json::{Value, json};
 
 use super::fake::Fake;
-use super::{cluster, image};
-use crate::root;
+use super::{Faked, cluster, image, options, says, spec};
+use crate::{root, succeeds};
 
 /// A task of this image and a run on it, in a folder.
 fn write(folder: &Path, image: &str, kubeconfig: &Path) {
@@ -108,6 +110,57 @@ fn the_oracle_solves_in_pods_what_a_do_nothing_does_not() {
     );
 }
 
+/// An image without a shell cannot be sent anything: it needs nothing of its own where ours comes from another image.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_ours_spares_the_tasks_image_every_tool() {
+    let Some(image) = image() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let built = |name: &str, dockerfile: &str| {
+        std::fs::write(folder.path().join("Dockerfile"), dockerfile).unwrap();
+        let mut build = Command::new("docker");
+        succeeds(build.args(["build", "-q", "-t", name]).arg(folder.path()));
+    };
+    std::fs::copy(env!("CARGO_BIN_EXE_lego"), folder.path().join("lego")).unwrap();
+    built("lego-test/runtime:own", &format!("FROM {image}\nCOPY lego /lego\n"));
+    std::fs::remove_file(folder.path().join("lego")).unwrap();
+    std::fs::write(folder.path().join("file"), "kept\n").unwrap();
+    let bare = "FROM scratch\nCOPY file /srv/file\nENV COLOUR=red\nWORKDIR /srv\nUSER 1234:5\n";
+    built("lego-test/bare:own", bare);
+
+    let sent = Faked::new(|_| {});
+    let refused = sent
+        .backend
+        .create(spec("lego-test/bare:own"))
+        .await
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("needs `sandbox.kubernetes.runtime_image`"),
+        "{refused}"
+    );
+
+    let faked = Faked::new(|options| options.cluster.runtime_image = Some("lego-test/runtime:own".to_owned()));
+    // What the image says is read from a log of the engine's.
+    let wanted = SandboxSpec {
+        workdir: None,
+        ..spec("lego-test/bare:own")
+    };
+    let sandbox = faked.backend.create(wanted).await.unwrap();
+    assert_eq!(sandbox.workdir(), "/srv");
+    sandbox
+        .download("/srv/file", &folder.path().join("back"))
+        .await
+        .unwrap();
+    assert_eq!(std::fs::read_to_string(folder.path().join("back")).unwrap(), "kept\n");
+    let none = sandbox.exec(ExecRequest::shell("true")).await.unwrap();
+    assert_eq!(
+        (none.exit_code, none.output.as_str()),
+        (127, "cannot run `sh`: No such file or directory\n")
+    );
+    sandbox.destroy().await.unwrap();
+}
+
 #[test]
 fn and_on_a_real_cluster() {
     let (Some(image), Some(kubeconfig)) = (image(), cluster()) else {
@@ -120,6 +173,56 @@ fn and_on_a_real_cluster() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&pods.stdout), "", "pods are left");
+}
+
+/// An agent can kill what carries its host's words; that is a broken stream, and no way out of being graded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_killed_from_inside_is_made_anew() {
+    let (Some(image), Some(kubeconfig)) = (image(), cluster()) else {
+        return;
+    };
+    let backend = KubernetesBackend::new(options(kubeconfig));
+    let sandbox = backend.create(spec(&image)).await.unwrap();
+    let kill = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -q 'sandbox-init --rela[y]' && kill -9 ${p#/proc/} && echo killed; done; sleep 1; echo x >>/tmp/once";
+    for _ in 0..3 {
+        assert!(says(sandbox.as_ref(), kill).await.contains("killed"));
+    }
+    assert_eq!(says(sandbox.as_ref(), "cat /tmp/once").await, "x\nx\nx\n");
+    assert_eq!(
+        sandbox.end_processes().await.unwrap(),
+        0,
+        "the way in was counted as left running"
+    );
+    assert_eq!(says(sandbox.as_ref(), "echo still").await, "still\n");
+    sandbox.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_somebody_deletes_is_said_to_be_deleted() {
+    let (Some(image), Some(kubeconfig)) = (image(), cluster()) else {
+        return;
+    };
+    let backend = KubernetesBackend::new(options(kubeconfig.clone()));
+    let wanted = SandboxSpec {
+        name: format!("deleted-{}", std::process::id()),
+        ..spec(&image)
+    };
+    let label = format!("lego.episode={}", wanted.name);
+    let sandbox = backend.create(wanted).await.unwrap();
+    let waiting = sandbox.exec(ExecRequest::shell("sleep 600"));
+    let deleting = tokio::task::spawn_blocking(move || {
+        let mut kubectl = Command::new("kubectl");
+        kubectl
+            .env("KUBECONFIG", kubeconfig)
+            .args(["delete", "pods", "--force", "--grace-period=0", "-l", &label]);
+        succeeds(&mut kubectl);
+    });
+    let (ended, deleted) = tokio::join!(waiting, deleting);
+    deleted.unwrap();
+    let Err(SandboxError::Ended { reason, by_inside, .. }) = ended else {
+        panic!("{ended:?}")
+    };
+    assert!(!by_inside && reason.contains("deleted"), "{reason}");
 }
 
 #[test]

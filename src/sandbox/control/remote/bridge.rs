@@ -25,7 +25,7 @@ use super::frame::{Assembly, Frame, Message};
 use super::reliable::{Reliable, Stream};
 use super::seal::{HELLO, Hello, Role};
 use super::{CONNECTIONS, PIECE};
-use crate::sandbox::control::link::Link;
+use crate::sandbox::control::link::{Link, PATIENCE};
 use crate::sandbox::control::listener::Listener;
 use crate::sandbox::control::wire::{self, Reply, Request};
 use crate::sandbox::sys;
@@ -128,7 +128,8 @@ impl Remote {
                 *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
             }
         });
-        let link = Link::new(theirs)?;
+        // Whoever asks waits as long as streams are tried for.
+        let link = Link::new(theirs, AGAIN + PATIENCE)?;
         Ok(Self { link, listeners, lost })
     }
 }

@@ -239,6 +239,10 @@ async fn carry_out(server: &Arc<Server>, method: &Method, uri: &Uri, request: Re
     if sub == Some("exec") {
         return exec::open(server, name.unwrap_or_default(), &query(uri), request);
     }
+    if sub == Some("log") {
+        let wanted = asked.get("container").cloned().unwrap_or_default();
+        return pods::log(name.unwrap_or_default(), &wanted).await.into_response();
+    }
     let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let object = || -> Value { serde_json::from_slice(&body).unwrap() };
     let missing = || {

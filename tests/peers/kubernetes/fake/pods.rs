@@ -23,6 +23,13 @@ pub(super) fn discard(pod: &str) {
         .output();
 }
 
+/// What a container has written.
+pub(super) async fn log(pod: &str, name: &str) -> String {
+    docker(&["logs", &container(pod, name)])
+        .await
+        .unwrap_or_else(|words| words)
+}
+
 async fn docker(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("docker").args(arguments).output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
