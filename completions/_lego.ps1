@@ -169,7 +169,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--fresh', '--fresh', [CompletionResultType]::ParameterName, 'Start anew instead of continuing what is in the output folder')
             [CompletionResult]::new('--eval', '--eval', [CompletionResultType]::ParameterName, 'Validate: print pass@k instead of one row a trial; shards and trials only with -o')
             [CompletionResult]::new('--dry-run', '--dry-run', [CompletionResultType]::ParameterName, 'Print what would run, as data, and stop')
-            [CompletionResult]::new('--reap', '--reap', [CompletionResultType]::ParameterName, 'Remove sandboxes that earlier runs left behind, and stop')
+            [CompletionResult]::new('--reap', '--reap', [CompletionResultType]::ParameterName, 'Remove sandboxes that earlier runs left behind, and stop; a cluster''s where run.toml or `--backend` names it')
             [CompletionResult]::new('--purge-infra', '--purge-infra', [CompletionResultType]::ParameterName, 'Remove results that failed by infrastructure, so that they run again (not built yet)')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')

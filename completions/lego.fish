@@ -161,7 +161,7 @@ json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l fresh -d 'Start anew instead of continuing what is in the output folder'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards and trials only with -o'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l dry-run -d 'Print what would run, as data, and stop'
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l reap -d 'Remove sandboxes that earlier runs left behind, and stop'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l reap -d 'Remove sandboxes that earlier runs left behind, and stop; a cluster\'s where run.toml or `--backend` names it'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l purge-infra -d 'Remove results that failed by infrastructure, so that they run again (not built yet)'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s v -l verbose -d 'Log more; -vv more still'

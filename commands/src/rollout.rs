@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lego::config::Override;
+use lego::config::{BackendName, KubernetesSection, Override};
 
 use crate::config_args::ConfigArgs;
 use crate::exit::Exit;
@@ -62,7 +62,7 @@ pub(crate) struct RolloutArgs {
     /// Print only this: the paths of finished shards, one a line
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) print: Option<Print>,
-    /// Remove sandboxes that earlier runs left behind, and stop
+    /// Remove sandboxes that earlier runs left behind, and stop; a cluster's where run.toml or `--backend` names it
     #[arg(long)]
     pub(crate) reap: bool,
     /// Remove results that failed by infrastructure, so that they run again (not built yet)
@@ -82,7 +82,7 @@ pub(crate) enum Print {
 #[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure> {
     if args.reap {
-        return wiring::reap(printer);
+        return wiring::reap(printer, args.cluster()?.as_ref());
     }
     if args.purge_infra {
         return Err(Failure::not_built("lego rollout --purge-infra"));
@@ -120,4 +120,14 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         return Ok(Exit::Ok);
     }
     wiring::rollout(printer, loaded, &args)
+}
+
+impl RolloutArgs {
+    /// The cluster that the run's file or `--backend` names, if one does: no other is asked.
+    fn cluster(&self) -> Result<Option<KubernetesSection>, Failure> {
+        let flag = self.backend.as_ref();
+        let flag = flag.map(|name| Override::flag("--backend", "sandbox.backend", name));
+        let sandbox = self.config.load_or_default(flag.into_iter().collect())?.config.sandbox;
+        Ok((sandbox.backend == BackendName::Kubernetes).then_some(sandbox.kubernetes))
+    }
 }

@@ -52,7 +52,10 @@ pub use resolve::{ResolveError, ResolvedTrain};
 pub use rollout::{RolloutSection, TailKill};
 pub use rollout_correction::{RejectionRule, RolloutCorrectionSection, RolloutIs};
 pub use run::RunSection;
-pub use sandbox::{BackendName, DockerSection, HackPolicy, KeepSandbox, PhaseTimeouts, SandboxSection};
+pub use sandbox::{
+    BackendName, DockerSection, HackPolicy, KeepSandbox, KubernetesSection, PhaseTimeouts, PodToleration,
+    SandboxSection,
+};
 pub use scaffold::{Dialect, ScaffoldSection};
 pub use schema::run_schema;
 pub use secret::is_secret;

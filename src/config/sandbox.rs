@@ -1,6 +1,7 @@
 //! `[sandbox]`
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub struct SandboxSection {
     pub docker: DockerSection,
     /// Harbor's command.
     pub harbor: HarborSection,
+    /// The cluster.
+    pub kubernetes: KubernetesSection,
 }
 
 impl Default for SandboxSection {
@@ -65,6 +68,7 @@ impl Default for SandboxSection {
             mirror: BTreeMap::new(),
             docker: DockerSection::default(),
             harbor: HarborSection::default(),
+            kubernetes: KubernetesSection::default(),
         }
     }
 }
@@ -94,6 +98,75 @@ impl Default for DockerSection {
     }
 }
 
+/// The cluster of backend `kubernetes`: one pod a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KubernetesSection {
+    /// File that says how clusters are reached; absent: those of `KUBECONFIG`, else `~/.kube/config`, else the cluster
+    /// that lego itself runs in.
+    #[schemars(extend("format" = "path"))]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in it; absent: its current one.
+    pub context: Option<String>,
+    /// Namespace of the pods; absent: the context's.
+    pub namespace: Option<String>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints of nodes that pods put up with.
+    pub tolerations: Vec<PodToleration>,
+    /// Secrets of the namespace by which images are pulled.
+    pub pull_secrets: Vec<String>,
+    /// Whose account pods have; its token is never mounted into them.
+    pub service_account: Option<String>,
+    /// The memory that a pod may use, as a multiple of what it asks the cluster for (the trial's).
+    #[schemars(range(min = 1.0))]
+    pub memory_limit_factor: f64,
+    /// An image that holds lego as `/lego`, from which each pod takes what it needs; absent: that is sent to each pod,
+    /// whose image then needs `sh`, `head`, `tar` and `gzip`.
+    pub runtime_image: Option<String>,
+    /// Pods that start at the same time.
+    #[schemars(range(min = 1, max = 1024))]
+    pub starts: u32,
+    /// Time for the cluster to find a node and to pull the image.
+    pub start_timeout: HumanDuration,
+    /// Run trials also where their commands cannot be kept from the cluster's network: that takes nodes on which a
+    /// process may make a user namespace.
+    pub allow_unisolated: bool,
+}
+
+impl Default for KubernetesSection {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            context: None,
+            namespace: None,
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            pull_secrets: Vec::new(),
+            service_account: None,
+            memory_limit_factor: 1.5,
+            runtime_image: None,
+            starts: 16,
+            start_timeout: HumanDuration(std::time::Duration::from_mins(8)),
+            allow_unisolated: false,
+        }
+    }
+}
+
+/// A taint of nodes that a pod puts up with, as in a pod's manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PodToleration {
+    /// The taint's key; absent: every taint.
+    pub key: Option<String>,
+    /// How the value counts: `Equal` (the default) or `Exists`.
+    pub operator: Option<String>,
+    /// The taint's value.
+    pub value: Option<String>,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`; absent: all of them.
+    pub effect: Option<String>,
+}
+
 /// Time limits that override the task's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -119,6 +192,8 @@ pub enum BackendName {
     Docker,
     /// Trials are run by an installed Harbor, in any environment that it has.
     Harbor,
+    /// Pods of a Kubernetes cluster.
+    Kubernetes,
 }
 
 /// What evidence of reward hacking does to an episode.

@@ -9,7 +9,6 @@ const KEYS: &[&str] = &[
     "balance",
     "scaffold.mix",
     "sandbox.mounts",
-    "sandbox.kubernetes",
     "train.backend",
     "train.lora",
     "eval.timeout",
@@ -21,7 +20,6 @@ const VALUES: &[(&str, &[&str])] = &[
         "scaffold.name",
         &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
-    ("sandbox.backend", &["kubernetes"]),
     ("engine.weight_sync", &["lora", "rolling"]),
     ("capture.builder", &["tree"]),
 ];

@@ -16,6 +16,7 @@ use crate::config::{BackendName, RunConfig, UnparsedToolCall};
 use crate::proxy::Proxy;
 use crate::rollout::{Harbor, HarborAgent, TrialContext, image_of};
 use crate::sandbox::docker::{DockerBackend, DockerOptions};
+use crate::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
 use crate::sandbox::local::{LocalBackend, LocalOptions};
 use crate::sandbox::{Backend, Image, Isolation, SandboxSpec};
 use crate::scaffold::{self, Scaffold};
@@ -91,13 +92,32 @@ impl Stack {
                     .to_owned(),
             ));
         }
+        if config.sandbox.backend == BackendName::Kubernetes {
+            let ignored = [
+                (
+                    "sandbox.pids",
+                    config.sandbox.pids.is_some(),
+                    "a cluster bounds the processes of a pod by its kubelets' own setting",
+                ),
+                (
+                    "scaffold.runtime_mount",
+                    !config.scaffold.runtime_mount.is_empty(),
+                    "a pod has no folders of this machine: put the agent into the tasks' images",
+                ),
+            ];
+            if let Some((key, _, why)) = ignored.iter().find(|(_, is_set, _)| *is_set) {
+                return Err(PipelineError::Config(format!(
+                    "{key} cannot be kept by the `kubernetes` backend: {why}"
+                )));
+            }
+        }
         let front = Front::open(config, first, stopped).await?;
         let shard_meta = front.shard_meta(work.run_id);
         let model = front.options.model.clone();
         let (window, max_tokens) = (front.options.window, front.options.max_tokens);
         let harbor = match config.sandbox.backend {
             BackendName::Harbor => Some(Harbor::find(&config.sandbox.harbor).await?),
-            BackendName::Local | BackendName::Docker => None,
+            BackendName::Local | BackendName::Docker | BackendName::Kubernetes => None,
         };
         let scaffold: Arc<dyn Scaffold> = match &harbor {
             Some(harbor) => Arc::new(HarborAgent::new(harbor, &config.scaffold)),
@@ -106,22 +126,7 @@ impl Stack {
         let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
         let server = serve(&proxy, front.listener, &stop);
-        let backend = match config.sandbox.backend {
-            BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions {
-                read_only: config.scaffold.runtime_mount.clone(),
-                force_weak: options.force_weak,
-                ..LocalOptions::new(&options.init_exe, &options.scratch)
-            })),
-            BackendName::Docker => Backend::Docker(Box::new(DockerBackend::new(DockerOptions {
-                read_only: config.scaffold.runtime_mount.clone(),
-                host: config.sandbox.docker.host.clone(),
-                starts: config.sandbox.docker.starts as usize,
-                image_cache: config.sandbox.docker.image_cache.map(|size| size.0),
-                build_logs: Some(work.trials.join("images")),
-                ..DockerOptions::new(&options.init_exe, &options.scratch)
-            }))),
-            BackendName::Harbor => Backend::Elsewhere,
-        };
+        let backend = backend(config, options, work.trials);
         if harbor.is_none() {
             backend.reap().await?;
             if let Isolation::Weak(missing) = backend.isolation().await? {
@@ -177,6 +182,30 @@ impl Stack {
         if tokio::time::timeout(CLOSE, self.server).await.is_err() {
             tracing::warn!("the proxy did not end within {CLOSE:?}");
         }
+    }
+}
+
+/// What the run's sandboxes are made by; nothing is contacted yet.
+fn backend(config: &RunConfig, options: &StackOptions, trials: &Path) -> Backend {
+    match config.sandbox.backend {
+        BackendName::Local => Backend::Local(LocalBackend::new(LocalOptions {
+            read_only: config.scaffold.runtime_mount.clone(),
+            force_weak: options.force_weak,
+            ..LocalOptions::new(&options.init_exe, &options.scratch)
+        })),
+        BackendName::Docker => Backend::Docker(Box::new(DockerBackend::new(DockerOptions {
+            read_only: config.scaffold.runtime_mount.clone(),
+            host: config.sandbox.docker.host.clone(),
+            starts: config.sandbox.docker.starts as usize,
+            image_cache: config.sandbox.docker.image_cache.map(|size| size.0),
+            build_logs: Some(trials.join("images")),
+            ..DockerOptions::new(&options.init_exe, &options.scratch)
+        }))),
+        BackendName::Kubernetes => Backend::Kubernetes(Box::new(KubernetesBackend::new(KubernetesOptions::new(
+            &options.init_exe,
+            &config.sandbox.kubernetes,
+        )))),
+        BackendName::Harbor => Backend::Elsewhere,
     }
 }
 

@@ -6,6 +6,7 @@
 mod agent;
 mod batch;
 mod chat_template;
+mod cluster;
 mod engine;
 mod model;
 mod model_files;
@@ -19,6 +20,8 @@ mod token_budget;
 
 #[cfg(test)]
 mod tests;
+
+use std::path::Path;
 
 use crate::config::Loaded;
 
@@ -109,13 +112,34 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![("preflight-row", schemars::schema_for!(Finding))]
 }
 
-/// Ids of all checks.
+/// Ids of all checks, the live ones last.
 pub fn ids() -> Vec<&'static str> {
-    checks().iter().map(|check| check.id()).collect()
+    checks().iter().map(|check| check.id()).chain([cluster::ID]).collect()
+}
+
+/// The live checks, all or those named: they ask other machines, and leave nothing there. `init_exe` is this program.
+async fn run_live(run: &Loaded, init_exe: &Path, only: &[String]) -> Vec<Finding> {
+    if !only.is_empty() && !only.iter().any(|id| id == cluster::ID) {
+        return Vec::new();
+    }
+    cluster::look(run, init_exe).await
 }
 
 /// Runs the static checks, all or those named, worst last.
 pub fn run_static(context: Context<'_>, only: &[String]) -> Report {
+    Report::new(found_static(context, only))
+}
+
+/// The static checks and then, unless those already say that the run must not start, the live ones; worst last.
+pub async fn run_all(context: Context<'_>, init_exe: &Path, only: &[String]) -> Report {
+    let mut findings = found_static(context, only);
+    if findings.iter().all(|finding| finding.status < Status::Fatal) {
+        findings.extend(run_live(context.run, init_exe, only).await);
+    }
+    Report::new(findings)
+}
+
+fn found_static(context: Context<'_>, only: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for check in checks() {
         if !only.is_empty() && !only.iter().any(|id| id == check.id()) {
@@ -127,5 +151,5 @@ pub fn run_static(context: Context<'_>, only: &[String]) -> Report {
         }
         findings.extend(found);
     }
-    Report::new(findings)
+    findings
 }

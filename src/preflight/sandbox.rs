@@ -1,7 +1,7 @@
 //! Settings of `[sandbox]` that the chosen backend would ignore.
 
 use super::{Check, Context, Finding};
-use crate::config::{BackendName, DockerSection, HarborSection};
+use crate::config::{BackendName, DockerSection, HarborSection, KubernetesSection};
 use crate::rollout::without_effect;
 
 /// `sandbox`
@@ -22,38 +22,52 @@ impl Check for Sandbox {
         if !context.purpose.draws_tasks() {
             return Vec::new();
         }
-        let of_docker = section.docker != DockerSection::default();
-        let of_harbor = section.harbor != HarborSection::default();
-        let (because, keys) = match section.backend {
-            BackendName::Local => (
-                "the `local` backend uses no images",
-                set([
-                    ("sandbox.registry", section.registry.is_some()),
-                    ("sandbox.mirror", !section.mirror.is_empty()),
-                    ("sandbox.docker", of_docker),
-                    ("sandbox.harbor", of_harbor),
-                    ("sandbox.timeouts.build", section.timeouts.build.is_some()),
-                ]),
-            ),
-            BackendName::Docker => (
-                "the `docker` backend does not run Harbor",
-                set([("sandbox.harbor", of_harbor)]),
-            ),
-            BackendName::Harbor => ("Harbor runs the trials", {
-                let mut keys = without_effect(section, &config.scaffold);
-                keys.extend(set([("verifier.repeats", config.verifier.repeats > 1)]));
-                keys
-            }),
+        let is = |backend: BackendName| section.backend == backend;
+        let because = match section.backend {
+            BackendName::Local => "the `local` backend uses no images",
+            BackendName::Docker => "the `docker` backend has its containers on one machine",
+            BackendName::Kubernetes => "the `kubernetes` backend builds no images",
+            BackendName::Harbor => "Harbor runs the trials",
         };
-        let public = config.proxy.public_url.is_some() && section.backend != BackendName::Harbor;
+        let images = is(BackendName::Docker) || is(BackendName::Kubernetes);
+        let mut keys = set([
+            ("sandbox.registry", section.registry.is_some() && !images),
+            ("sandbox.mirror", !section.mirror.is_empty() && !images),
+            (
+                "sandbox.docker",
+                section.docker != DockerSection::default() && !is(BackendName::Docker),
+            ),
+            (
+                "sandbox.timeouts.build",
+                section.timeouts.build.is_some() && !is(BackendName::Docker),
+            ),
+            (
+                "sandbox.kubernetes",
+                section.kubernetes != KubernetesSection::default() && !is(BackendName::Kubernetes),
+            ),
+            (
+                "sandbox.harbor",
+                section.harbor != HarborSection::default() && !is(BackendName::Harbor),
+            ),
+        ]);
+        if is(BackendName::Harbor) {
+            keys.extend(without_effect(section, &config.scaffold));
+            keys.extend(set([("verifier.repeats", config.verifier.repeats > 1)]));
+        }
+        let public = config.proxy.public_url.is_some() && !is(BackendName::Harbor);
         let all = keys.into_iter().map(|key| (key, because)).chain(public.then_some((
             "proxy.public_url",
             "sandboxes here reach the proxy by a way of their own",
         )));
         all.map(|(key, because)| {
+            let of = match key {
+                "sandbox.kubernetes" => "`sandbox.backend = \"kubernetes\"`",
+                "sandbox.harbor" | "proxy.public_url" => "`sandbox.backend = \"harbor\"`",
+                _ => "`sandbox.backend = \"docker\"`",
+            };
             Finding::fatal(self.id(), format!("{key} has no effect: {because}"))
                 .at(context.run, key)
-                .help("choose the backend that it is for by `sandbox.backend`, or leave the key out")
+                .help(format!("set {of}, or leave the key out"))
         })
         .collect()
     }

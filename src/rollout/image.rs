@@ -38,7 +38,7 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
                 "{folder} asks for the user `{other}`: the `local` backend has one user; several need `docker`"
             ))
         }
-        BackendName::Docker
+        BackendName::Docker | BackendName::Kubernetes
             if COMPOSE
                 .iter()
                 .any(|file| task.dir.join("environment").join(file).is_file()) =>
@@ -51,7 +51,20 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
             "{folder} has no image: set `environment.docker_image` in its task.toml, configure `sandbox.registry`, or give it \
              an environment/Dockerfile"
         )),
-        BackendName::Docker | BackendName::Harbor => None,
+        BackendName::Kubernetes if !matches!(image_of(task, section), Some(Image::Named(_))) => Some(format!(
+            "{folder} has no image that a cluster could pull: set `environment.docker_image` in its task.toml, or configure \
+             `sandbox.registry`"
+        )),
+        BackendName::Kubernetes
+            if stages
+                .iter()
+                .any(|stage| matches!(stage.tests_image, Some(TestsImage::Built(_)))) =>
+        {
+            Some(format!(
+                "the tests of {folder} have an image that is built from a Dockerfile: the `kubernetes` backend builds none"
+            ))
+        }
+        BackendName::Docker | BackendName::Kubernetes | BackendName::Harbor => None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::docker::DockerBackend;
+use super::kubernetes::KubernetesBackend;
 use super::local::LocalBackend;
 use super::{Image, Isolation, Sandbox, SandboxError, SandboxSpec};
 
@@ -16,6 +17,8 @@ pub enum Backend {
     Docker(Box<DockerBackend>),
     /// None here: another program makes them and runs the trials in them.
     Elsewhere,
+    /// Pods of a cluster.
+    Kubernetes(Box<KubernetesBackend>),
 }
 
 impl Backend {
@@ -27,6 +30,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.create(spec).await,
             Self::Docker(docker) => docker.create(spec).await,
+            Self::Kubernetes(kubernetes) => kubernetes.create(spec).await,
             Self::Elsewhere => Err(SandboxError::Elsewhere),
         }
     }
@@ -38,7 +42,7 @@ impl Backend {
     pub async fn fetch(&self, image: &Image) -> Result<(), SandboxError> {
         match self {
             Self::Docker(docker) => docker.fetch(image).await,
-            Self::Local(_) | Self::Elsewhere => Ok(()),
+            Self::Local(_) | Self::Kubernetes(_) | Self::Elsewhere => Ok(()),
         }
     }
 
@@ -50,6 +54,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.isolation().await,
             Self::Docker(docker) => docker.isolation().await,
+            Self::Kubernetes(kubernetes) => kubernetes.isolation().await,
             Self::Elsewhere => Err(SandboxError::Elsewhere),
         }
     }
@@ -65,7 +70,23 @@ impl Backend {
                 source,
             }),
             Self::Docker(docker) => docker.reap().await,
+            Self::Kubernetes(kubernetes) => kubernetes.reap().await,
             Self::Elsewhere => Ok(Vec::new()),
         }
+    }
+}
+
+/// Starts a sandbox in a task of its own: were that dropped while an engine makes what it asked for, nobody would know
+/// of it.
+pub(in crate::sandbox) async fn by_itself<S: Sandbox + 'static>(
+    name: String,
+    start: impl Future<Output = Result<S, SandboxError>> + Send + 'static,
+) -> Result<Arc<dyn Sandbox>, SandboxError> {
+    match tokio::spawn(start).await {
+        Ok(sandbox) => Ok(Arc::new(sandbox?)),
+        Err(error) => Err(SandboxError::Start {
+            name,
+            reason: error.to_string(),
+        }),
     }
 }

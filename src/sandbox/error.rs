@@ -80,6 +80,16 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
+    /// It ended, as whoever keeps it says.
+    #[error("sandbox `{name}` ended: {reason}")]
+    Ended {
+        /// Of the sandbox.
+        name: String,
+        /// Their words.
+        reason: String,
+        /// Whether what ran inside brought it about, by using more than it may.
+        by_inside: bool,
+    },
     /// It is gone already.
     #[error("sandbox `{0}` is gone")]
     Gone(String),
@@ -106,4 +116,18 @@ impl SandboxError {
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::Transfer { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)
     }
+}
+
+/// An error with what is behind it: the client's own text leaves that out.
+pub(in crate::sandbox) fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = error.source();
+    }
+    text
 }

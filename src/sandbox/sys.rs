@@ -61,6 +61,12 @@ pub(in crate::sandbox) fn close_on_exec() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 4) };
 }
 
+/// Makes reads and writes of this open file come back at once.
+pub(in crate::sandbox) fn set_nonblocking(fd: BorrowedFd<'_>) -> nix::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map(drop)
+}
+
 /// Owns descriptors that `recvmsg` delivered.
 pub(in crate::sandbox) fn own(raw: i32) -> OwnedFd {
     // SAFETY: the kernel installed it for this message; the caller passes each once.
@@ -115,9 +121,9 @@ pub(in crate::sandbox) fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Empties the bounding set: no `exec` brings a capability back.
-pub(in crate::sandbox) fn drop_bounding_set() {
-    for capability in 0..64 {
+/// Takes all capabilities but these (a bit each) out of the bounding set: no `exec` brings another one back.
+pub(in crate::sandbox) fn limit_bounding_set(keep: u64) {
+    for capability in (0..64).filter(|capability| keep >> capability & 1 == 0) {
         // SAFETY: integers only; numbers past the last capability are refused.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
             break;
@@ -125,14 +131,23 @@ pub(in crate::sandbox) fn drop_bounding_set() {
     }
 }
 
-/// Empties this process's own capability sets.
-pub(in crate::sandbox) fn drop_capabilities() -> io::Result<()> {
+/// This process's permitted capabilities, a bit each.
+pub(in crate::sandbox) fn capabilities() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// Makes these capabilities this process's own, permitted and effective, and no other.
+pub(in crate::sandbox) fn set_capabilities(keep: u64) -> io::Result<()> {
     #[repr(C)]
     struct Header(u32, i32);
     let header = Header(0x2008_0522, 0);
-    let none = [0u32; 6];
+    let (low, high) = (keep as u32, (keep >> 32) as u32);
+    let sets = [low, low, 0, high, high, 0];
     // SAFETY: version 3 reads an 8-byte header and two 12-byte sets; both outlive the call.
-    if unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) } < 0 {
+    if unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

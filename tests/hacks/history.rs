@@ -89,7 +89,7 @@ async fn no_command_inside_finds_the_fix() {
         // Dangling blobs are named by `fsck` and written, not printed.
         assert!(found.contains(&trace) || trace.ends_with("fsck"), "{trace}: {found}");
     }
-    for place in [Place::Namespaces, Place::Weak, Place::Docker] {
+    for place in [Place::Namespaces, Place::Weak, Place::Docker, Place::Kubernetes] {
         if !is_possible(place).await {
             continue;
         }

@@ -103,3 +103,8 @@ async fn honest_work_raises_no_flag_in_a_container() {
     all(Place::Docker, TaskFiles::calculator(), 0).await;
     all(Place::Docker, TaskFiles::calculator().separate(), 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn honest_work_is_not_flagged_in_pods() {
+    all(Place::Kubernetes, TaskFiles::calculator(), 1).await;
+}

@@ -24,10 +24,23 @@ pub(crate) enum Place {
     Weak,
     /// Containers, where the tests are told of an engine's image with Python and git.
     Docker,
+    /// Pods, where they are told of a cluster.
+    Kubernetes,
 }
 
 /// Names that image.
 const IMAGE: &str = "LEGO_TEST_IMAGE";
+
+/// And the cluster's kubeconfig, which lies beside the socket of its node's containerd.
+const CLUSTER: &str = "LEGO_TEST_CLUSTER";
+
+/// The kubeconfig of a real cluster.
+fn cluster() -> Option<PathBuf> {
+    std::env::var(CLUSTER)
+        .ok()
+        .filter(|cluster| cluster != "fake")
+        .map(PathBuf::from)
+}
 
 /// Whether a case is played in this run, of several places that share the cases among them. `tests/run --full`
 /// (`LEGO_TEST_HACKS=all`) plays every case in every place.
@@ -84,6 +97,9 @@ pub(crate) async fn is_possible(place: Place) -> bool {
     if place == Place::Docker {
         return std::env::var_os(IMAGE).is_some();
     }
+    if place == Place::Kubernetes {
+        return cluster().is_some();
+    }
     let folder = tempfile::tempdir().unwrap();
     let backend = LocalBackend::new(LocalOptions::new(init_exe(), folder.path()));
     place == Place::Weak || backend.isolation().await.unwrap() == Isolation::Namespaces
@@ -92,8 +108,11 @@ pub(crate) async fn is_possible(place: Place) -> bool {
 /// Plays them all, several at a time.
 pub(crate) async fn play(place: Place, plays: Vec<Play>, set: &[&str]) -> Played {
     let folder = written(place, &plays);
+    if place == Place::Kubernetes {
+        give_images(folder.path(), &plays);
+    }
     let done = collect(job(place, folder.path(), set, Arc::new(|_| {}))).await;
-    if place == Place::Docker {
+    if matches!(place, Place::Docker | Place::Kubernetes) {
         forget_images(&plays);
     }
     done.unwrap();
@@ -140,7 +159,7 @@ fn written(place: Place, plays: &[Play]) -> tempfile::TempDir {
     for play in plays {
         let task = folder.path().join("tasks").join(&play.name);
         play.task.write(&task);
-        if place == Place::Docker {
+        if matches!(place, Place::Docker | Place::Kubernetes) {
             let image = std::env::var(IMAGE).unwrap();
             let dockerfile = format!("FROM {image}\nCOPY files/ /app/\nWORKDIR /app\n");
             std::fs::write(task.join("environment/Dockerfile"), dockerfile).unwrap();
@@ -165,15 +184,51 @@ fn written(place: Place, plays: &[Play]) -> tempfile::TempDir {
     std::fs::write(folder.path().join("turns.jsonl"), turns).unwrap();
     let policy = folder.path().join("policy");
     wide_policy(&policy);
-    let backend = if place == Place::Docker { "docker" } else { "local" };
+    let backend = match place {
+        Place::Docker => "docker\"\n".to_owned(),
+        Place::Kubernetes => format!(
+            "kubernetes\"\nregistry = \"lego/\"\n[sandbox.kubernetes]\nkubeconfig = \"{}\"\n",
+            cluster().unwrap().display()
+        ),
+        Place::Namespaces | Place::Weak => "local\"\n".to_owned(),
+    };
     let config = format!(
         "[policy]\nmodel = \"{}\"\n[data]\ntrain = \"index.parquet\"\nmax_prompt_tokens = 65536\nmax_response_tokens = 32768\n\
          [engine]\nkind = \"replay\"\nrecording = \"turns.jsonl\"\n[rollout]\ngroup_size = 1\nmax_retries = 0\nmax_tokens = 16384\n\
-         [scaffold]\nmax_turns = 8\nmax_consecutive_no_tool = 1\n[sandbox]\nconcurrency = 6\nbackend = \"{backend}\"\n",
+         [scaffold]\nmax_turns = 8\nmax_consecutive_no_tool = 1\n[sandbox]\nconcurrency = 6\nbackend = \"{backend}",
         policy.display()
     );
     std::fs::write(folder.path().join("run.toml"), config).unwrap();
     folder
+}
+
+/// A cluster builds nothing: images of these tasks, built here and handed to its node, all at once since they share most.
+fn give_images(folder: &Path, plays: &[Play]) {
+    let names: Vec<String> = plays
+        .iter()
+        .map(|play| format!("lego/{}", play.name.to_lowercase()))
+        .collect();
+    for (play, name) in plays.iter().zip(&names) {
+        let context = folder.join("tasks").join(&play.name).join("environment");
+        let mut build = std::process::Command::new("docker");
+        let built = build.args(["build", "-q", "-t", name]).arg(context).output().unwrap();
+        assert!(built.status.success(), "{built:?}");
+    }
+    let socket = cluster().unwrap().with_file_name("containerd.sock");
+    let mut saved = std::process::Command::new("docker")
+        .arg("save")
+        .args(&names)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let taken = std::process::Command::new("ctr")
+        .arg("-a")
+        .arg(socket)
+        .args(["-n", "k8s.io", "images", "import", "-"])
+        .stdin(saved.stdout.take().unwrap())
+        .output()
+        .unwrap();
+    assert!(saved.wait().unwrap().success() && taken.status.success(), "{taken:?}");
 }
 
 /// What was built for these tasks.

@@ -4,6 +4,7 @@
 mod agents;
 mod docker;
 mod harbor;
+mod kubernetes;
 mod quickstart;
 mod shards;
 

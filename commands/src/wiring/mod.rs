@@ -14,6 +14,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use lego::pipeline::{PipelineError, StackOptions};
+use lego::preflight::{Context, Report, run_all};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 
 use crate::failure::Failure;
@@ -22,6 +23,13 @@ use crate::signals::Stop;
 
 /// How long the sandboxes of a run that was told to leave at once may take to end.
 const ENDING: Duration = Duration::from_secs(10);
+
+/// Every check of a run, the live ones too.
+pub(crate) fn preflight(context: Context<'_>, only: &[String]) -> Result<Report, Failure> {
+    let options = stack_options()?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    Ok(runtime.block_on(run_all(context, &options.init_exe, only)))
+}
 
 /// What the pipeline needs beside the configuration.
 fn stack_options() -> Result<StackOptions, Failure> {

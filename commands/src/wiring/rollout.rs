@@ -1,9 +1,10 @@
 //! `lego rollout` over the pipeline.
 
-use lego::config::Loaded;
+use lego::config::{KubernetesSection, Loaded};
 use lego::pipeline::{CollectEnd, CollectJob, collect};
 use lego::sandbox::Backend;
 use lego::sandbox::docker::{DockerBackend, DockerOptions};
+use lego::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 use serde::Serialize;
 
@@ -248,13 +249,13 @@ fn summary(printer: &Printer, end: &CollectEnd) {
 }
 
 /// Removes what earlier runs left behind.
-pub(crate) fn reap(printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn reap(printer: &Printer, cluster: Option<&KubernetesSection>) -> Result<Exit, Failure> {
     let options = stack_options()?;
     let local = Backend::Local(LocalBackend::new(LocalOptions::new(
         &options.init_exe,
         &options.scratch,
     )));
-    let docker = DockerOptions::new(options.init_exe, options.scratch);
+    let docker = DockerOptions::new(&options.init_exe, &options.scratch);
     let engine = lego::sandbox::docker::address(None);
     // A machine without an engine has no containers to remove.
     let has_engine = match engine.strip_prefix("unix://") {
@@ -267,6 +268,11 @@ pub(crate) fn reap(printer: &Printer) -> Result<Exit, Failure> {
     if has_engine {
         let docker = Backend::Docker(Box::new(DockerBackend::new(docker)));
         removed.extend(runtime.block_on(docker.reap()).map_err(failed)?);
+    }
+    if let Some(section) = cluster {
+        let options = KubernetesOptions::new(&options.init_exe, section);
+        let cluster = Backend::Kubernetes(Box::new(KubernetesBackend::new(options)));
+        removed.extend(runtime.block_on(cluster.reap()).map_err(failed)?);
     }
     for path in &removed {
         printer.text(&format!("{}\n", path.display()))?;

@@ -96,7 +96,7 @@ async fn each_phase_reaches_what_it_may_and_nothing_else() {
             // A private address is no public host to the gateway.
             Kind::Namespaces => ([true, false, true], none),
             // With the engine's own network the gateway is closed.
-            Kind::Docker => ([true, false, true], [true, true, false]),
+            Kind::Docker | Kind::Kubernetes => ([true, false, true], [true, true, false]),
         };
         for (policy, expected) in [
             (None, none),
@@ -143,6 +143,7 @@ async fn the_hosts_files_are_not_there() {
                 .exec(shell("mount -t tmpfs x /tmp; unshare -m true; echo x > /.lego/lego; kill -9 1; cat /proc/1/environ; \
                     ls /proc/1/fd; ls -A /tests /solution; ls /.lego/init.sock && python3 -c 'import socket; \
                     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(\"/.lego/init.sock\")'; \
+                    python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"\\0lego-init\")'; \
                     python3 -c 'import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0), \"traced\")'; echo alive"))
                 .await
                 .unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lego::sandbox::SandboxError;
 
-use crate::support::{Fixture, each, processes_of, shell};
+use crate::support::{Fixture, Kind, each, processes_of, shell};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lifetime_ends_everything() {
@@ -12,9 +12,11 @@ async fn a_lifetime_ends_everything() {
         let mut spec = fixture.spec();
         spec.lifetime = Duration::from_millis(700);
         let sandbox = fixture.create(spec).await;
-        let ran = sandbox.exec(shell("sleep 1000")).await;
-        assert!(matches!(ran, Err(SandboxError::Gone(_))), "{ran:?}");
-        assert!(matches!(sandbox.exec(shell("true")).await, Err(SandboxError::Gone(_))));
+        for command in ["sleep 1000", "true"] {
+            let ran = sandbox.exec(shell(command)).await;
+            let is_over = matches!(ran, Err(SandboxError::Gone(_) | SandboxError::Ended { .. }));
+            assert!(is_over, "{ran:?}");
+        }
         sandbox.destroy().await.unwrap();
         fixture.assert_nothing_left();
     })
@@ -67,6 +69,10 @@ async fn a_signal_to_the_owners_group_leaves_no_process() {
 /// Ends the owner of a busy sandbox by `kill` with these arguments.
 async fn ends_with_its_owner(prefix: &str, kill: fn(u32) -> Vec<String>) {
     each(async |fixture| {
+        // A pod's init waits some minutes for its host to come back; its run's Lease is tested by the peers.
+        if fixture.kind() == Kind::Kubernetes {
+            return;
+        }
         let marker = format!("{prefix}{:06}", std::process::id());
         let mut owner = fixture.spawn_owner("lifetime::owner_to_be_killed", &marker);
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod commands;
+#[path = "../../../tests/peers/kubernetes/fake/mod.rs"]
+#[expect(dead_code, reason = "the peers use more of it")]
+mod fake;
 mod folders;
 mod isolation;
 mod lifetime;

@@ -9,10 +9,14 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lego::config::KubernetesSection;
 use lego::sandbox::docker::{DockerBackend, DockerOptions};
+use lego::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 use lego::sandbox::{Backend, ExecRequest, Image, Isolation, Limits, Network, Sandbox, SandboxSpec};
 use tempfile::TempDir;
+
+use crate::fake::Fake;
 
 const NOBODY: u32 = 65534;
 
@@ -24,6 +28,8 @@ pub(crate) struct Fixture {
     pub(crate) backend: Arc<Backend>,
     root: PathBuf,
     kind: Kind,
+    /// Held for as long as its pods are.
+    fake: Option<Arc<Fake>>,
 }
 
 /// What a fixture's sandboxes are made of.
@@ -32,10 +38,18 @@ pub(crate) enum Kind {
     Namespaces,
     Weak,
     Docker,
+    Kubernetes,
 }
 
 /// Names an image with a shell and Python in the engine's store: the tests run in containers too.
 const IMAGE: &str = "LEGO_TEST_IMAGE";
+
+/// Names the kubeconfig of a cluster, or is `fake` for the server of ours that makes pods of containers: the tests run in
+/// pods too.
+const CLUSTER: &str = "LEGO_TEST_CLUSTER";
+
+/// An image of the files that the tests expect, in both.
+const FILES: &str = "lego-test/sandbox:files";
 
 fn init_exe() -> PathBuf {
     std::env::var_os("LEGO_TEST_INIT").map_or_else(|| env!("CARGO_BIN_EXE_lego").into(), PathBuf::from)
@@ -58,6 +72,7 @@ impl Fixture {
             backend,
             root,
             kind,
+            fake: None,
         }
     }
 
@@ -78,6 +93,39 @@ impl Fixture {
             backend: Arc::new(Backend::Docker(Box::new(DockerBackend::new(options)))),
             root,
             kind: Kind::Docker,
+            fake: None,
+        })
+    }
+
+    /// `None` where the tests are not told of a cluster.
+    pub(crate) fn kubernetes(change: impl FnOnce(&mut KubernetesOptions)) -> Option<Self> {
+        let cluster = std::env::var(CLUSTER).ok()?;
+        let (folder, source, root) = Self::folders();
+        let mut options = KubernetesOptions::new(init_exe(), &KubernetesSection::default());
+        let fake = (cluster == "fake").then(|| {
+            let dockerfile = format!("FROM {}\nCOPY task /app\n", std::env::var(IMAGE).unwrap());
+            let context = folder.path().join("context");
+            fs::write(context.join("Dockerfile"), dockerfile).unwrap();
+            let built = Command::new("docker")
+                .args(["build", "-q", "-t", FILES])
+                .arg(context)
+                .output()
+                .unwrap();
+            assert!(built.status.success(), "{built:?}");
+            Arc::new(Fake::start(folder.path()))
+        });
+        options.cluster.kubeconfig = Some(
+            fake.as_ref()
+                .map_or_else(|| cluster.into(), |fake| fake.kubeconfig.clone()),
+        );
+        change(&mut options);
+        Some(Self {
+            folder,
+            source,
+            backend: Arc::new(Backend::Kubernetes(Box::new(KubernetesBackend::new(options)))),
+            root,
+            kind: Kind::Kubernetes,
+            fake: fake,
         })
     }
 
@@ -101,6 +149,9 @@ impl Fixture {
         let kind = std::env::var("LEGO_TEST_KIND").unwrap();
         if kind == format!("{:?}", Kind::Docker) {
             return Self::docker(|options| options.root = root.into());
+        }
+        if kind == format!("{:?}", Kind::Kubernetes) {
+            return Self::kubernetes(|_| {});
         }
         Some(Self::with(|options| {
             options.root = root.into();
@@ -130,12 +181,16 @@ impl Fixture {
     pub(crate) fn spec(&self) -> SandboxSpec {
         SandboxSpec {
             source: self.source.clone(),
-            image: (self.kind == Kind::Docker).then(|| Image::Build {
-                context: self.folder().join("context"),
-                name: "lego-test/sandbox".to_owned(),
-                timeout: Duration::from_mins(5),
-                mirror: std::collections::BTreeMap::new(),
-            }),
+            image: match self.kind {
+                Kind::Docker => Some(Image::Build {
+                    context: self.folder().join("context"),
+                    name: "lego-test/sandbox".to_owned(),
+                    timeout: Duration::from_mins(5),
+                    mirror: BTreeMap::new(),
+                }),
+                Kind::Kubernetes => Some(Image::Named(FILES.to_owned())),
+                Kind::Namespaces | Kind::Weak => None,
+            },
             workdir: Some("/app".to_owned()),
             env: BTreeMap::new(),
             limits: Limits::default(),
@@ -154,8 +209,11 @@ impl Fixture {
         self.kind
     }
 
-    /// How many sandboxes have a folder; a container's goes after the container.
+    /// How many sandboxes have a folder, or are pods; a container's goes after the container.
     pub(crate) fn left(&self) -> usize {
+        if let Some(fake) = &self.fake {
+            return fake.names("pods").len();
+        }
         fs::read_dir(&self.root).map_or(0, Iterator::count)
     }
 
@@ -175,6 +233,9 @@ pub(crate) async fn each(test: impl AsyncFn(Fixture)) {
     assert!(matches!(fixture.backend.isolation().await.unwrap(), Isolation::Weak(_)));
     test(fixture).await;
     if let Some(fixture) = Fixture::docker(|_| {}) {
+        test(fixture).await;
+    }
+    if let Some(fixture) = Fixture::kubernetes(|_| {}) {
         test(fixture).await;
     }
 }
@@ -226,6 +287,7 @@ pub(crate) fn again_as_nobody() {
         .env("TMPDIR", folder.path())
         // Who may use an engine is root there.
         .env_remove(IMAGE)
+        .env_remove(CLUSTER)
         .current_dir(folder.path())
         .gid(NOBODY)
         .uid(NOBODY)

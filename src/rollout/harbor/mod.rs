@@ -322,16 +322,11 @@ impl TrialContext {
 
 /// Settings of `[sandbox]` and `[scaffold]` that Harbor's trials do not follow.
 pub(crate) fn without_effect(sandbox: &SandboxSection, scaffold: &ScaffoldSection) -> Vec<&'static str> {
-    let default = (SandboxSection::default(), ScaffoldSection::default());
     [
         ("sandbox.pids", sandbox.pids.is_some()),
         ("sandbox.network", sandbox.network.is_some()),
-        ("sandbox.registry", sandbox.registry.is_some()),
-        ("sandbox.mirror", !sandbox.mirror.is_empty()),
-        ("sandbox.docker", sandbox.docker != default.0.docker),
-        ("sandbox.keep", sandbox.keep != default.0.keep),
+        ("sandbox.keep", sandbox.keep != SandboxSection::default().keep),
         ("sandbox.timeouts.setup", sandbox.timeouts.setup.is_some()),
-        ("sandbox.timeouts.build", sandbox.timeouts.build.is_some()),
         ("scaffold.args", !scaffold.args.is_empty()),
         ("scaffold.dialect", scaffold.dialect.is_some()),
         ("scaffold.command", !scaffold.command.is_empty()),

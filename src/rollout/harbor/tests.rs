@@ -113,10 +113,10 @@ fn settings_that_harbor_does_not_follow_are_named() {
     let mut scaffold = ScaffoldSection::default();
     assert!(without_effect(&sandbox, &scaffold).is_empty());
     sandbox.pids = Some(100);
-    sandbox.timeouts.build = Some(HumanDuration::from_secs(1));
+    sandbox.timeouts.setup = Some(HumanDuration::from_secs(1));
     scaffold.args = vec!["--verbose".to_owned()];
     assert_eq!(
         without_effect(&sandbox, &scaffold),
-        ["sandbox.pids", "sandbox.timeouts.build", "scaffold.args"]
+        ["sandbox.pids", "sandbox.timeouts.setup", "scaffold.args"]
     );
 }

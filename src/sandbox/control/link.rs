@@ -28,6 +28,8 @@ pub(in crate::sandbox) struct Link {
     /// `None` once the init is gone.
     waiting: Mutex<Option<HashMap<u64, mpsc::Sender<Delivery>>>>,
     next: AtomicU64,
+    /// How long an answer that needs no work may take.
+    pub(in crate::sandbox) patience: Duration,
 }
 
 /// Replies to one request. Dropped early, the command of that request is killed.
@@ -40,11 +42,12 @@ pub(in crate::sandbox) struct Replies {
 
 impl Link {
     /// Takes the socket over; `socket` is non-blocking.
-    pub(in crate::sandbox) fn new(socket: OwnedFd) -> io::Result<Arc<Self>> {
+    pub(in crate::sandbox) fn new(socket: OwnedFd, patience: Duration) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             socket: sys::watched(socket)?,
             waiting: Mutex::new(Some(HashMap::new())),
             next: AtomicU64::new(1),
+            patience,
         }))
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -14,58 +15,22 @@ use tokio::task::JoinHandle;
 use super::PROXY_PORT;
 use super::forward;
 use super::layout::Layout;
-use super::link::{Link, PATIENCE, Replies};
+use super::link::{Link, Replies};
+use super::listener::Listener;
 use super::listing::{self, Listing};
 use super::output::Bounded;
 use super::transfer;
-use super::wire::{Mode, Reply, Request, Setup};
+use super::wire::{Mode, Reply, Request};
 use crate::sandbox::egress::{self, Egress};
 use crate::sandbox::{ExecOutput, ExecRequest, Network, RESERVED, SandboxError, SandboxSpec, sys};
 use crate::task::NetworkPolicy;
 
-/// How long an init may take until it is ready.
-const READY: Duration = Duration::from_secs(30);
 /// Exit code of a command that its time-out ended.
 const TIMED_OUT: i32 = 124;
 /// Bytes that may still be in a pipe when its command has ended.
-const LEFT_IN_PIPE: usize = 1 << 20;
+pub(in crate::sandbox) const LEFT_IN_PIPE: usize = 1 << 20;
 /// Bytes that one download may have where the sandbox has no disk limit.
 const DOWNLOAD: u64 = 4 << 30;
-
-/// How an init answered its setup.
-pub(in crate::sandbox) enum Started {
-    /// It serves.
-    Ready {
-        landlock: bool,
-        /// In the order asked for.
-        listeners: Vec<OwnedFd>,
-    },
-    /// It could not; `refused` where the system does not allow such a sandbox.
-    Failed { reason: String, refused: bool },
-    /// It did not answer within this time.
-    Silent(Duration),
-    /// It ended.
-    Gone,
-}
-
-/// Sends the setup and waits until the init is ready.
-pub(in crate::sandbox) async fn start(link: &Arc<Link>, setup: Setup) -> io::Result<Started> {
-    let ready = async {
-        link.send(&Request::Setup(Box::new(setup)), None).await?;
-        link.receive().await
-    };
-    match tokio::time::timeout(READY, ready).await {
-        Err(_) => Ok(Started::Silent(READY)),
-        Ok(answer) => match answer? {
-            Some((Reply::Ready { landlock }, listeners)) => {
-                tokio::spawn(Arc::clone(link).deliver());
-                Ok(Started::Ready { landlock, listeners })
-            }
-            Some((Reply::Failed { reason, refused }, _)) => Ok(Started::Failed { reason, refused }),
-            _ => Ok(Started::Gone),
-        },
-    }
-}
 
 /// The host's handle on an init that serves.
 pub(in crate::sandbox) struct Control {
@@ -76,6 +41,8 @@ pub(in crate::sandbox) struct Control {
     env: BTreeMap<String, String>,
     /// Bytes that the trial may write, where that is bounded.
     disk: Option<u64>,
+    /// Whether commands run in the network that leads nowhere.
+    nowhere: AtomicBool,
     link: Arc<Link>,
     /// The way to other hosts, where there can be one.
     egress: Option<Egress>,
@@ -98,7 +65,7 @@ impl Control {
         layout: Layout,
         image: &BTreeMap<String, String>,
         link: Arc<Link>,
-        listeners: Vec<OwnedFd>,
+        listeners: Vec<Listener>,
     ) -> Self {
         let mut env = layout.environment();
         env.extend(image.clone());
@@ -111,6 +78,7 @@ impl Control {
             layout,
             env,
             disk: spec.limits.disk,
+            nowhere: AtomicBool::new(false),
             link,
             egress,
             forwarder: to_proxy.map(|(listener, proxy)| forward::spawn(listener, proxy)),
@@ -139,6 +107,11 @@ impl Control {
         }
     }
 
+    /// Where commands run from now on: in the network that leads nowhere, or in the container's own.
+    pub(in crate::sandbox) fn set_nowhere(&self, nowhere: bool) {
+        self.nowhere.store(nowhere, Ordering::Relaxed);
+    }
+
     pub(in crate::sandbox) fn refused(&self) -> Vec<String> {
         self.egress.as_ref().map(Egress::refused).unwrap_or_default()
     }
@@ -165,7 +138,7 @@ impl Control {
     fn silent(&self, error: &io::Error) -> SandboxError {
         match error.kind() {
             io::ErrorKind::BrokenPipe => SandboxError::Gone(self.name.clone()),
-            _ => self.exec_error(format_args!("its init did not answer within {PATIENCE:?}")),
+            _ => self.exec_error(format_args!("its init did not answer within {:?}", self.link.patience)),
         }
     }
 
@@ -176,7 +149,10 @@ impl Control {
         extra: Option<std::os::fd::BorrowedFd<'_>>,
     ) -> Result<usize, SandboxError> {
         let mut replies = self.request(make, extra).await?;
-        let answer = replies.next(PATIENCE).await.map_err(|error| self.silent(&error))?;
+        let answer = replies
+            .next(self.link.patience)
+            .await
+            .map_err(|error| self.silent(&error))?;
         replies.finished = true;
         match answer.0 {
             Reply::Done { count, .. } => Ok(count),
@@ -211,9 +187,14 @@ impl Control {
             cwd,
             user,
             timeout_ms,
+            nowhere: self.nowhere.load(Ordering::Relaxed),
         };
         let mut replies = self.request(make, stdin.as_ref().map(AsFd::as_fd)).await?;
-        let mut output = match replies.next(PATIENCE).await.map_err(|error| self.silent(&error))? {
+        let mut output = match replies
+            .next(self.link.patience)
+            .await
+            .map_err(|error| self.silent(&error))?
+        {
             (Reply::Started { .. }, mut output) if !output.is_empty() => {
                 pipe::Receiver::from_owned_fd(output.swap_remove(0)).map_err(|error| self.exec_error(error))?
             }
@@ -226,7 +207,7 @@ impl Control {
         let mut kept = Bounded::new(request.output_limit);
         let mut buffer = vec![0; 64 * 1024];
         let mut open = true;
-        let patience = request.timeout.saturating_add(PATIENCE);
+        let patience = request.timeout.saturating_add(self.link.patience);
         let exited = {
             let exited = replies.next(patience);
             tokio::pin!(exited);
@@ -275,7 +256,7 @@ impl Control {
     }
 
     pub(in crate::sandbox) async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(to, error))?;
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(to, error))?;
         let (base, path) = self.layout.split(to);
         self.ask(|id| Request::Receive { id, base, path }, Some(theirs.as_fd()))
             .await?;
@@ -323,7 +304,7 @@ impl Control {
         to: &Path,
         limit: u64,
     ) -> Result<(), SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(from, error))?;
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(from, error))?;
         self.ask(make, Some(theirs.as_fd())).await?;
         drop(theirs);
         let (to, limit) = (to.to_owned(), limit.min(self.disk.unwrap_or(DOWNLOAD)));
@@ -370,10 +351,37 @@ impl Control {
 
     /// Files and links below `path` as they are now.
     pub(in crate::sandbox) async fn list(&self, path: &str) -> Result<Listing, SandboxError> {
-        let (ours, theirs) = transfer::pair().map_err(|error| self.transfer_error(path, error))?;
+        self.listing(path, false).await
+    }
+
+    /// Files and links of the working folder that were added, changed or removed, sorted.
+    pub(in crate::sandbox) async fn changes_since(&self, before: &Listing) -> Result<Vec<String>, SandboxError> {
+        Ok(listing::changes(before, &self.list(&self.layout.workdir).await?))
+    }
+
+    /// Files of the container's own file system, outside of these folders, that are new or changed since it serves. Those
+    /// that are gone are not seen.
+    pub(in crate::sandbox) async fn changed(&self, without: &[&str]) -> Result<Vec<String>, SandboxError> {
+        let all = self.listing("/", true).await?;
+        let own: Vec<String> = without
+            .iter()
+            .map(|folder| format!("{}/", folder.trim_end_matches('/')))
+            .collect();
+        let paths = all.into_keys().map(|path| format!("/{path}"));
+        Ok(paths
+            .filter(|path| !own.iter().any(|own| path.starts_with(own)))
+            .collect())
+    }
+
+    async fn listing(&self, path: &str, changed: bool) -> Result<Listing, SandboxError> {
+        let (ours, theirs) = transfer::pair(self.link.patience).map_err(|error| self.transfer_error(path, error))?;
         let inside = PathBuf::from(self.layout.path(path));
-        self.ask(|id| Request::List { id, path: inside }, Some(theirs.as_fd()))
-            .await?;
+        let make = |id| Request::List {
+            id,
+            path: inside,
+            changed,
+        };
+        self.ask(make, Some(theirs.as_fd())).await?;
         drop(theirs);
         let read = tokio::task::spawn_blocking(move || listing::read(ours)).await;
         read.unwrap_or_else(|error| Err(io::Error::other(error)))

@@ -13,11 +13,12 @@ use super::stream::{self, Received, Target};
 /// Longest silence of the other end.
 const SILENCE: Duration = Duration::from_mins(1);
 
-/// A stream for one transfer: ours, and the one that the init gets.
-pub(in crate::sandbox) fn pair() -> io::Result<(UnixStream, UnixStream)> {
+/// A stream for one transfer: ours, and the one that the init gets. It may be silent for this long beyond what a transfer
+/// takes.
+pub(in crate::sandbox) fn pair(beyond: Duration) -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
-    ours.set_read_timeout(Some(SILENCE))?;
-    ours.set_write_timeout(Some(SILENCE))?;
+    ours.set_read_timeout(Some(SILENCE + beyond))?;
+    ours.set_write_timeout(Some(SILENCE + beyond))?;
     Ok((ours, theirs))
 }
 

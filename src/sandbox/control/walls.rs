@@ -18,20 +18,33 @@ pub(in crate::sandbox) trait Walls: Send + Sync {
     async fn system_changes(&self) -> Result<Vec<String>, SandboxError>;
     async fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError>;
     async fn destroy(&self) -> Result<(), SandboxError>;
+
+    /// The same error with what is known from outside of why it came to that.
+    async fn explain(&self, error: SandboxError) -> SandboxError {
+        error
+    }
+}
+
+/// The answer, or the error as the walls explain it.
+async fn explained<T>(walls: &impl Walls, answer: Result<T, SandboxError>) -> Result<T, SandboxError> {
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(walls.explain(error).await),
+    }
 }
 
 #[async_trait]
 impl<W: Walls> Sandbox for W {
     async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, SandboxError> {
-        self.control().exec(request).await
+        explained(self, self.control().exec(request).await).await
     }
 
     async fn upload(&self, from: &Path, to: &str) -> Result<(), SandboxError> {
-        self.control().upload(from, to).await
+        explained(self, self.control().upload(from, to).await).await
     }
 
     async fn download_within(&self, from: &str, to: &Path, limit: u64) -> Result<(), SandboxError> {
-        self.control().download_within(from, to, limit).await
+        explained(self, self.control().download_within(from, to, limit).await).await
     }
 
     async fn download_entries(
@@ -41,15 +54,15 @@ impl<W: Walls> Sandbox for W {
         to: &Path,
         limit: u64,
     ) -> Result<(), SandboxError> {
-        self.control().download_entries(root, entries, to, limit).await
+        explained(self, self.control().download_entries(root, entries, to, limit).await).await
     }
 
     async fn end_processes(&self) -> Result<usize, SandboxError> {
-        self.control().end_processes().await
+        explained(self, self.control().end_processes().await).await
     }
 
     async fn reset_dir(&self, path: &str) -> Result<(), SandboxError> {
-        self.control().reset_dir(path).await
+        explained(self, self.control().reset_dir(path).await).await
     }
 
     fn workdir(&self) -> &str {
@@ -65,7 +78,7 @@ impl<W: Walls> Sandbox for W {
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {
-        Walls::snapshot_diff(self).await
+        explained(self, Walls::snapshot_diff(self).await).await
     }
 
     async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {

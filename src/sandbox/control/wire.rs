@@ -51,6 +51,8 @@ pub(in crate::sandbox) struct Setup {
     pub(in crate::sandbox) read_only: Vec<Mount>,
     /// Ports of loopback inside on which the init listens for the host.
     pub(in crate::sandbox) listen: Vec<u16>,
+    /// Whether a second network is made that leads nowhere, with the same listeners, for commands that are to be there.
+    pub(in crate::sandbox) nowhere: bool,
     /// The host's port to which connections stay allowed without namespaces.
     pub(in crate::sandbox) proxy_port: Option<u16>,
     /// Who commands run as that name nobody; `None` is the init's own user.
@@ -73,6 +75,8 @@ pub(in crate::sandbox) enum Request {
         /// `None` is the setup's.
         user: Option<String>,
         timeout_ms: u64,
+        /// Whether it runs in the network that leads nowhere.
+        nowhere: bool,
     },
     /// Ends one command and all that it started.
     Kill {
@@ -101,6 +105,8 @@ pub(in crate::sandbox) enum Request {
     List {
         id: u64,
         path: PathBuf,
+        /// Only files that changed since the init began to serve; of those no content is read.
+        changed: bool,
     },
     EndProcesses {
         id: u64,
@@ -113,9 +119,11 @@ pub(in crate::sandbox) enum Request {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::sandbox) enum Reply {
-    /// Comes with the listeners that were asked for, in that order.
+    /// Comes with the listeners that were asked for, in that order; those of the second network behind them.
     Ready {
         landlock: bool,
+        /// Why there is no second network, where one was asked for.
+        open: Option<String>,
     },
     /// The sandbox could not be built; `refused` where the system does not allow such a sandbox.
     Failed {
@@ -162,7 +170,7 @@ fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
 
 fn receive_bytes(socket: BorrowedFd<'_>, flags: MsgFlags) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; DATAGRAM];
-    let mut space = nix::cmsg_space!([i32; 4]);
+    let mut space = nix::cmsg_space!([i32; 8]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg::<()>(
         socket.as_raw_fd(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bollard::{API_DEFAULT_VERSION, Docker};
 
 use crate::sandbox::SandboxError;
+use crate::sandbox::error::whole;
 
 /// Time for the engine's first answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -47,18 +48,4 @@ pub(super) async fn connect(configured: Option<&str>) -> Result<Docker, SandboxE
         Err(_) => Err(failed(format!("no answer within {ANSWER:?}"))),
         Ok(answer) => answer.map_err(|error| failed(whole(&error))),
     }
-}
-
-/// An error with what is behind it: the client's own text leaves that out.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = error.source();
-    }
-    text
 }

@@ -19,14 +19,12 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, acc
 
 use super::images::Found;
 use super::running::DockerSandbox;
-use super::runtime::{Runtime, SOCKET};
-use super::{DockerOptions, OWNER, ROOT};
-use crate::sandbox::control::layout::Layout;
-use crate::sandbox::control::link::Link;
-use crate::sandbox::control::wire::{Mode, Setup};
-use crate::sandbox::control::{self, Control, Started};
+use super::{DockerOptions, OWNER, ROOT, SOCKET};
+use crate::sandbox::control;
+use crate::sandbox::control::link::{Link, PATIENCE};
 use crate::sandbox::owner::{self, Owner, host_name};
-use crate::sandbox::{SandboxError, SandboxSpec, WORKDIR, sys};
+use crate::sandbox::runtime::Runtime;
+use crate::sandbox::{SandboxError, SandboxSpec, sys};
 
 /// Time to make a container, and to start it; engines that do many at once are slow.
 const MADE: Duration = Duration::from_mins(2);
@@ -90,46 +88,9 @@ pub(super) async fn start(
     drop(listener);
     let _ = fs_err::remove_file(&socket);
 
-    let link = Link::new(connected).map_err(|error| failed(error.to_string()))?;
-    let workdir = spec.workdir.clone().or_else(|| image.workdir.clone());
-    let workdir = workdir.unwrap_or_else(|| WORKDIR.to_owned());
-    let setup = Setup {
-        name: host_name(&spec.name),
-        mode: Mode::Container,
-        scratch: PathBuf::from("/"),
-        lower: None,
-        workdir: workdir.clone(),
-        read_only: Vec::new(),
-        listen: control::ports(&spec.network),
-        proxy_port: None,
-        user: Some(image.user.clone().unwrap_or_else(|| "0".to_owned())),
-        memory: None,
-        pids: None,
-        disk: spec.limits.disk,
-        lifetime_ms: u64::try_from(spec.lifetime.as_millis()).unwrap_or(u64::MAX),
-    };
-    let listeners = match control::start(&link, setup)
-        .await
-        .map_err(|error| failed(error.to_string()))?
-    {
-        Started::Ready { listeners, .. } => listeners,
-        Started::Failed { reason, .. } => return Err(failed(reason)),
-        Started::Silent(waited) => {
-            return Err(SandboxError::Timeout {
-                name: spec.name,
-                waited,
-            });
-        }
-        Started::Gone => return Err(failed("its process 1 ended before it was ready".to_owned())),
-    };
-    let layout = Layout {
-        mode: Mode::Container,
-        scratch: PathBuf::from("/"),
-        workdir,
-    };
-    let control = Control::new(spec, layout, &image.env, link, listeners);
-    let before = control.list(&control.layout.workdir).await?;
-    Ok(DockerSandbox::new(control, before, container.take()))
+    let link = Link::new(connected, PATIENCE).map_err(|error| failed(error.to_string()))?;
+    let entered = control::container::enter(link, None, spec, &image.says).await?;
+    Ok(DockerSandbox::new(entered.control, entered.before, container.take()))
 }
 
 fn body(
@@ -182,7 +143,7 @@ fn body(
         image: Some(image.id.clone()),
         hostname: Some(host_name(&spec.name)),
         user: Some("0:0".to_owned()),
-        entrypoint: Some(runtime.command.clone()),
+        entrypoint: Some(runtime.command(&[SOCKET])),
         cmd: Some(Vec::new()),
         working_dir: Some("/".to_owned()),
         labels: Some(labels),

@@ -9,7 +9,6 @@ mod client;
 mod container;
 mod images;
 mod running;
-mod runtime;
 
 pub use client::address;
 
@@ -22,15 +21,18 @@ use bollard::models::ContainerSummary;
 use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder};
 use tokio::sync::{OnceCell, Semaphore};
 
+use super::backend::by_itself;
 use super::owner::{self, Owner};
+use super::runtime::{self, Runtime};
 use super::{Image, Isolation, Sandbox, SandboxError, SandboxSpec};
 use images::Images;
-use runtime::Runtime;
 
 /// Label of a container with who owns it.
 const OWNER: &str = "lego.owner";
 /// Label with the host folder below which its own lies: another user's containers are not ours to touch.
 const ROOT: &str = "lego.root";
+/// Socket inside at which the host waits.
+const SOCKET: &str = "/.lego/init.sock";
 /// Time for one call to the engine that starts nothing.
 const CALL: Duration = Duration::from_secs(30);
 
@@ -125,19 +127,12 @@ impl DockerBackend {
         let permit = Arc::clone(&self.starting).acquire_owned().await;
         let name = spec.name.clone();
         let start = container::start(client.clone(), runtime.clone(), self.options.clone(), image, spec);
-        // By itself: were it dropped while the engine makes the container, nobody would know of that.
-        let started = tokio::spawn(async move {
+        by_itself(name, async move {
             let started = start.await;
             drop(permit);
             started
-        });
-        match started.await {
-            Ok(sandbox) => Ok(Arc::new(sandbox?)),
-            Err(error) => Err(SandboxError::Start {
-                name,
-                reason: error.to_string(),
-            }),
-        }
+        })
+        .await
     }
 
     /// Makes the image be there before a sandbox asks for it.

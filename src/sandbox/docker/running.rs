@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::container::Container;
-use super::runtime::INSIDE;
-use crate::sandbox::control::listing::{self, Listing};
+use crate::sandbox::control::listing::Listing;
 use crate::sandbox::control::{Control, Walls};
+use crate::sandbox::runtime::INSIDE;
 use crate::sandbox::{Isolation, SandboxError};
 use crate::task::{NetworkMode, NetworkPolicy};
 
@@ -36,8 +36,7 @@ impl Walls for DockerSandbox {
     }
 
     async fn snapshot_diff(&self) -> Result<Vec<String>, SandboxError> {
-        let now = self.control.list(&self.control.layout.workdir).await?;
-        Ok(listing::changes(&self.before, &now))
+        self.control.changes_since(&self.before).await
     }
 
     async fn system_changes(&self) -> Result<Vec<String>, SandboxError> {

@@ -9,14 +9,14 @@ mod request;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::control::listener::{Connection, Listener};
 use crate::task::{NetworkMode, NetworkPolicy};
 
 /// Where it answers inside.
@@ -41,7 +41,7 @@ struct State {
 
 impl Egress {
     /// Serves connections of this listener; nothing is let through yet.
-    pub(in crate::sandbox) fn spawn(listener: OwnedFd) -> Self {
+    pub(in crate::sandbox) fn spawn(listener: Listener) -> Self {
         let state = Arc::new(State {
             policy: Mutex::new(NetworkPolicy::none()),
             refused: Mutex::default(),
@@ -104,14 +104,14 @@ impl State {
     }
 }
 
-async fn serve(listener: OwnedFd, state: Arc<State>) -> std::io::Result<()> {
-    let listener = TcpListener::from_std(std::net::TcpListener::from(listener))?;
+async fn serve(listener: Listener, state: Arc<State>) -> std::io::Result<()> {
+    let mut listener = listener.accepting()?;
     let mut connections = JoinSet::new();
     loop {
         while connections.len() >= CONNECTIONS {
             connections.join_next().await;
         }
-        let (inside, _) = listener.accept().await?;
+        let inside = listener.accept().await?;
         while connections.try_join_next().is_some() {}
         let state = Arc::clone(&state);
         connections.spawn(async move {
@@ -121,7 +121,7 @@ async fn serve(listener: OwnedFd, state: Arc<State>) -> std::io::Result<()> {
     }
 }
 
-async fn connection(mut inside: TcpStream, state: &State) -> std::io::Result<()> {
+async fn connection(mut inside: Box<dyn Connection>, state: &State) -> std::io::Result<()> {
     let read = tokio::time::timeout(STEP, request::read(&mut inside)).await;
     let asked = match read {
         Err(_) => return Ok(()),
@@ -147,7 +147,7 @@ async fn connection(mut inside: TcpStream, state: &State) -> std::io::Result<()>
     copy_bidirectional(&mut inside, &mut outside).await.map(drop)
 }
 
-async fn answer(inside: &mut TcpStream, status: &str, reason: &str) -> std::io::Result<()> {
+async fn answer(inside: &mut Box<dyn Connection>, status: &str, reason: &str) -> std::io::Result<()> {
     let text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{reason}\n",
         reason.len() + 1

@@ -11,7 +11,7 @@ fn gateway() -> (Egress, SocketAddr) {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
-    (Egress::spawn(listener.into()), address)
+    (Egress::spawn(Listener::Socket(listener.into())), address)
 }
 
 async fn ask(gateway: SocketAddr, text: &str) -> String {
@@ -64,7 +64,7 @@ fn own_address() -> Option<IpAddr> {
 async fn a_listed_address_is_reached_by_a_tunnel_and_plainly() {
     // Without a network there is nothing but loopback, which is never reached.
     let Some(own) = own_address() else { return };
-    let server = TcpListener::bind((own, 0)).await.unwrap();
+    let server = tokio::net::TcpListener::bind((own, 0)).await.unwrap();
     let target = server.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = server.accept().await {

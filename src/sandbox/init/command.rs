@@ -12,6 +12,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, Pid, chdir, execve, pipe2, setsid};
 
 use super::confine::Fence;
+use super::nowhere::Nowhere;
 use super::user::Account;
 use crate::sandbox::sys;
 
@@ -28,6 +29,8 @@ pub(super) struct Command {
     pub(super) stdin: Option<OwnedFd>,
     /// Who runs it; `None` is the init's own user.
     pub(super) account: Option<Account>,
+    /// Whether it runs in the network that leads nowhere.
+    pub(super) nowhere: bool,
 }
 
 /// Starts it. Gives its process and the reading end of its output.
@@ -36,7 +39,7 @@ pub(super) struct Command {
 ///
 /// # Errors
 /// When the process could not be made or confined.
-pub(super) fn start(command: &Command, fence: &Fence) -> Result<(Pid, OwnedFd), String> {
+pub(super) fn start(command: &Command, fence: &Fence, nowhere: Option<&Nowhere>) -> Result<(Pid, OwnedFd), String> {
     let prepared = Prepared::new(command).map_err(|error| error.to_string())?;
     let text = |error: nix::Error| error.to_string();
     // Made here, so that they belong to the user inside and `/dev/stdout` can be opened there.
@@ -44,7 +47,7 @@ pub(super) fn start(command: &Command, fence: &Fence) -> Result<(Pid, OwnedFd), 
     let (fault, report) = pipe2(OFlag::O_CLOEXEC).map_err(text)?;
     match sys::fork().map_err(text)? {
         ForkResult::Child => {
-            let code = match prepare(command, fence, &write) {
+            let code = match prepare(command, fence, nowhere, &write) {
                 Ok(()) => prepared.run(&command.cwd),
                 Err(reason) => {
                     let _ = File::from(report).write_all(reason.as_bytes());
@@ -95,7 +98,7 @@ fn reset(which: Signal) -> io::Result<()> {
     Ok(())
 }
 
-fn prepare(command: &Command, fence: &Fence, output: &OwnedFd) -> Result<(), String> {
+fn prepare(command: &Command, fence: &Fence, nowhere: Option<&Nowhere>, output: &OwnedFd) -> Result<(), String> {
     let plumb = || -> io::Result<()> {
         restore_signals()?;
         setsid()?;
@@ -114,6 +117,9 @@ fn prepare(command: &Command, fence: &Fence, output: &OwnedFd) -> Result<(), Str
     };
     plumb().map_err(|error| error.to_string())?;
     fence.apply()?;
+    if command.nowhere {
+        nowhere.ok_or("there is no network that leads nowhere")?.enter()?;
+    }
     command.account.as_ref().map_or(Ok(()), Account::assume)
 }
 

@@ -41,7 +41,7 @@ struct Folders {
 impl Fence {
     pub(super) fn namespaces(setup: &Setup) -> Result<Self, Failure> {
         // No command can bring a capability back; the init keeps its own to mount fresh folders.
-        sys::drop_bounding_set();
+        sys::limit_bounding_set(0);
         nix::sys::prctl::set_dumpable(false).map_err(|error| Failure::new("dumpable", error))?;
         Ok(Self {
             filters: filters(false)?.into(),
@@ -100,16 +100,17 @@ impl Fence {
             }
         }
         if self.privileges {
-            // Where memory runs out a command goes, not the init. Raising this is always allowed; where it is not
-            // there, the kernel's own choice stands.
-            let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+            // Where memory runs out a command goes, not the init. Raising this is always allowed, and some clusters begin
+            // high; where it is not there, the kernel's own choice stands.
+            let _ = std::fs::write("/proc/self/oom_score_adj", "500")
+                .or_else(|_| std::fs::write("/proc/self/oom_score_adj", "1000"));
             return Ok(());
         }
         nix::sys::prctl::set_no_new_privs().map_err(|error| fail("no_new_privs", &error))?;
         if let Some(folders) = &self.landlock {
             folders.restrict().map_err(|error| fail("landlock", &error))?;
         }
-        sys::drop_capabilities().map_err(|error| fail("capabilities", &error))?;
+        sys::set_capabilities(0).map_err(|error| fail("capabilities", &error))?;
         for filter in &self.filters {
             seccompiler::apply_filter(filter).map_err(|error| fail("seccomp", &error))?;
         }

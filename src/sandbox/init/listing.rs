@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::SystemTime;
 
 use nix::fcntl::{AtFlags, OFlag, open, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -14,8 +15,17 @@ use sha2::{Digest, Sha256};
 use crate::sandbox::control::listing::{CONTENT, Entry, MOST};
 use crate::sandbox::control::stream::{kind, names, open_dir};
 
-/// Writes the entries below `path` as JSON: a map from path to [`Entry`], or a text that says what failed.
-pub(super) fn write(path: &Path, stream: OwnedFd) -> io::Result<()> {
+/// The time now, in the form of `ctime`.
+pub(super) fn now() -> (i64, i64) {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    (now.as_secs() as i64, i64::from(now.subsec_nanos()))
+}
+
+/// Writes the entries below `path` as JSON: a map from path to [`Entry`], or a text that says what failed. With `since`
+/// only those that changed after it, whose content is not read.
+pub(super) fn write(path: &Path, since: Option<(i64, i64)>, stream: OwnedFd) -> io::Result<()> {
     let mut found = BTreeMap::new();
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let walked = match open(path, flags, Mode::empty()) {
@@ -25,7 +35,8 @@ pub(super) fn write(path: &Path, stream: OwnedFd) -> io::Result<()> {
         Ok(top) => fstat(&top).map_err(io::Error::from).and_then(|stat| {
             let mut walk = Walk {
                 device: stat.st_dev,
-                readable: CONTENT,
+                readable: if since.is_some() { 0 } else { CONTENT },
+                since,
                 found: &mut found,
             };
             walk.below(top.as_fd(), "")
@@ -44,6 +55,7 @@ struct Walk<'a> {
     device: libc::dev_t,
     /// Bytes of content that may still be read.
     readable: u64,
+    since: Option<(i64, i64)>,
     found: &'a mut BTreeMap<String, Entry>,
 }
 
@@ -56,15 +68,20 @@ impl Walk<'_> {
                 Err(nix::Error::ENOENT) => continue,
                 stat => stat?,
             };
-            if stat.st_dev != self.device {
+            // Some layered file systems give files the numbers of their layers, and only folders their own.
+            let is_folder = kind(&stat) == SFlag::S_IFDIR;
+            if stat.st_dev != self.device && (is_folder || self.since.is_none()) {
                 continue;
             }
             if self.found.len() >= MOST {
                 return Err(io::Error::other(format!("more than {MOST} files")));
             }
-            if kind(&stat) == SFlag::S_IFDIR {
+            if is_folder {
                 self.below(open_dir(dir, &name)?.as_fd(), &format!("{path}/"))?;
-            } else {
+            } else if self
+                .since
+                .is_none_or(|since| since < (stat.st_ctime, stat.st_ctime_nsec))
+            {
                 let entry = Entry {
                     mode: stat.st_mode,
                     size: stat.st_size,

@@ -4,13 +4,18 @@
 //! process stays on the host side and watches two things: when `lego` ends in any way, or the inner one
 //! does, everything inside is killed. The inner one is process 1 of its own namespace.
 
+mod channel;
 mod command;
 mod confine;
 mod container;
 mod folders;
+mod host;
 mod listing;
 mod namespaces;
+mod nowhere;
 mod processes;
+mod relay;
+mod remote;
 mod root;
 mod serve;
 mod user;
@@ -23,6 +28,8 @@ use std::process::ExitCode;
 
 use super::control::wire::{self, Mode, Reply, Request, Setup};
 use super::sys;
+
+pub(super) use container::Described;
 
 /// Why a sandbox could not be built.
 #[derive(Debug)]
@@ -51,14 +58,27 @@ impl Failure {
 /// Name of the hidden subcommand that [`init_main`] implements.
 pub const INIT_COMMAND: &str = "__sandbox-init";
 
-/// Entry of the hidden subcommand; `args` are those after its name: none, its control socket being descriptor 0, or
-/// the path of the socket at which the host waits, for process 1 of a container.
+/// First argument of process 1 of a container whose host is elsewhere.
+pub(super) const REMOTE: &str = "--remote";
+/// Joins its standard streams to that process's socket, for as long as both are there.
+pub(super) const RELAY: &str = "--relay";
+/// Copies this executable and what it needs to a folder.
+pub(super) const UNPACK: &str = "--unpack";
+/// Prints what the image says of the commands in it.
+pub(super) const DESCRIBE: &str = "--describe";
+
+/// Entry of the hidden subcommand; `args` are those after its name: none, its control socket being descriptor 0; the
+/// path of the socket at which the host waits, for process 1 of a container; or one of the words above.
 ///
 /// Serves until its control socket closes. Failures travel over that socket, never to a terminal.
 pub fn init_main(args: &[OsString]) -> ExitCode {
-    let served = match args.first() {
-        Some(socket) => container::run(Path::new(socket)),
-        None => run(),
+    let served = match args {
+        [] => run(),
+        [word] if word == REMOTE => container::run_remote(),
+        [word] if word == RELAY => relay::run(),
+        [word] if word == DESCRIBE => container::describe(),
+        [word, folder] if word == UNPACK => super::runtime::unpack(Path::new(folder)),
+        [socket, ..] => container::run(Path::new(socket)),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -109,12 +129,14 @@ fn inner(setup: &Setup, control: &OwnedFd) -> Result<(), Failure> {
     let listeners = namespaces::listen(setup)?;
     root::build(setup)?;
     let fence = confine::Fence::namespaces(setup)?;
-    serve::serve(setup, fence, control, listeners, None)
+    let mut host = host::Socket::new(control.as_fd()).map_err(|error| Failure::new("control", error))?;
+    serve::serve(setup, fence, &mut host, listeners, None)
 }
 
 fn confined(setup: &Setup, host: &OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     namespaces::leave_root()?;
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| Failure::new("subreaper", error))?;
     let fence = confine::Fence::weak(setup)?;
-    serve::serve(setup, fence, control, Vec::new(), Some(host.as_fd()))
+    let mut control = host::Socket::new(control.as_fd()).map_err(|error| Failure::new("control", error))?;
+    serve::serve(setup, fence, &mut control, Vec::new(), Some(host.as_fd()))
 }

@@ -10,6 +10,9 @@ use nix::unistd::Pid;
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long processes started from outside are spared.
+const SPARING: Duration = Duration::from_millis(300);
+
 /// How long a killed command's processes are waited for before its end is told.
 const DYING: Duration = Duration::from_millis(500);
 
@@ -93,17 +96,29 @@ pub(super) fn kill_command(pid: Pid) {
     }
 }
 
-/// Kills everything but this process and reaps what dies; gives the ended to `reaped`.
+/// What [`kill_all`] reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What descends from this process, which adopts orphans.
+    Descendants,
+    /// The same first, so that what was started from outside (our own relay) is spared; where that is not quick enough,
+    /// everything in the namespace.
+    NamespaceAtLast,
+    /// Everything in the namespace, of which this is process 1.
+    Namespace,
+}
+
+/// Kills all but this process and reaps what dies; gives the ended to `reaped`.
 ///
 /// Gives how many lived. An error says how many are left after some seconds.
-pub(super) fn kill_all(own_namespace: bool, mut reaped: impl FnMut(WaitStatus)) -> Result<usize, String> {
+pub(super) fn kill_all(reach: Reach, mut reaped: impl FnMut(WaitStatus)) -> Result<usize, String> {
     let me = nix::unistd::getpid().as_raw();
     let start = Instant::now();
     let mut lived = None;
     loop {
         let left: Vec<Process> = descendants(me).into_iter().filter(|process| !process.dead).collect();
         let lived = *lived.get_or_insert(left.len());
-        if own_namespace {
+        if reach == Reach::Namespace || (reach == Reach::NamespaceAtLast && start.elapsed() > SPARING) {
             // Process 1 reaches all others at once: no fork slips through.
             let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
         } else {

@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -18,16 +16,17 @@ use super::Failure;
 use super::command::{self, Command};
 use super::confine::Fence;
 use super::folders::{self, Place};
+use super::host::{Heard, Host};
+use super::nowhere::Nowhere;
+use super::processes::Reach;
 use super::user::Account;
 use super::{listing, processes};
-use crate::sandbox::control::wire::{self, Mode, Reply, Request, Setup};
+use crate::sandbox::control::wire::{Mode, Reply, Request, Setup};
 
 /// How often memory is measured while commands run.
 const MEMORY_TICK: Duration = Duration::from_millis(100);
 /// A transfer that takes longer is ended.
 const TRANSFER: Duration = Duration::from_mins(10);
-/// How long the host may leave replies unread.
-const UNREAD: i64 = 30;
 
 struct Running {
     /// Of the request; `None` for a transfer, whose end its own stream shows.
@@ -41,8 +40,12 @@ struct Running {
 struct Server<'a> {
     setup: &'a Setup,
     fence: Fence,
-    control: BorrowedFd<'a>,
+    host: &'a mut dyn Host,
     running: Vec<Running>,
+    /// The network that leads nowhere, where there is one.
+    nowhere: Option<Nowhere>,
+    /// When it began to serve, as the file system has times.
+    began: (i64, i64),
     /// Processes that the container's memory limit has ended so far.
     killed_for_memory: u64,
 }
@@ -51,44 +54,64 @@ struct Server<'a> {
 pub(super) fn serve(
     setup: &Setup,
     fence: Fence,
-    control: &OwnedFd,
-    listeners: Vec<OwnedFd>,
-    host: Option<BorrowedFd<'_>>,
+    host: &mut dyn Host,
+    mut listeners: Vec<OwnedFd>,
+    owner: Option<BorrowedFd<'_>>,
 ) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::new("serve", error);
+    let made = setup.nowhere.then(|| Nowhere::make(setup)).transpose();
+    let (nowhere, open) = match made {
+        Ok(made) => (
+            made.map(|(nowhere, own)| {
+                listeners.extend(own);
+                nowhere
+            }),
+            None,
+        ),
+        Err(reason) => (None, Some(reason)),
+    };
     let mut server = Server {
         setup,
         fence,
-        control: control.as_fd(),
+        host,
         running: Vec::new(),
+        nowhere,
+        began: listing::now(),
         killed_for_memory: 0,
     };
-    let signals = server.start(&listeners).map_err(fail)?;
-    drop(listeners);
-    let served = server.run(&signals, host);
+    let signals = server.start(listeners, open).map_err(fail)?;
+    let served = server.run(&signals, owner);
     // In namespaces the kernel would do this; without, nobody else does.
-    let _ = processes::kill_all(setup.mode != Mode::Weak, |_| {});
+    let _ = processes::kill_all(reach(setup), |_| {});
     // The host is gone or told: there is nobody to report to.
     drop(served);
     Ok(())
 }
 
+/// Where the host comes by streams, what carries them is spared.
+fn reach(setup: &Setup) -> Reach {
+    match setup.mode {
+        Mode::Weak => Reach::Descendants,
+        Mode::Container if setup.nowhere => Reach::NamespaceAtLast,
+        Mode::Container | Mode::Namespaces => Reach::Namespace,
+    }
+}
+
 impl Server<'_> {
-    fn start(&self, listeners: &[OwnedFd]) -> io::Result<SignalFd> {
+    fn start(&mut self, listeners: Vec<OwnedFd>, open: Option<String>) -> io::Result<SignalFd> {
         let mut children = SigSet::empty();
         children.add(Signal::SIGCHLD);
         children.thread_block()?;
         let signals = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        setsockopt(&self.control, sockopt::SendTimeout, &TimeVal::seconds(UNREAD))?;
         let ready = Reply::Ready {
             landlock: self.fence.has_landlock(),
+            open,
         };
-        let listeners: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
-        wire::send_reply(self.control, &ready, &listeners)?;
+        self.host.reply(ready, listeners)?;
         Ok(signals)
     }
 
-    fn run(&mut self, signals: &SignalFd, host: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn run(&mut self, signals: &SignalFd, owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let end = Instant::now().checked_add(Duration::from_millis(self.setup.lifetime_ms));
         let mut measured = Instant::now();
         loop {
@@ -105,28 +128,29 @@ impl Server<'_> {
                     self.running.iter_mut().for_each(|running| running.out_of_memory = true);
                 }
             }
-            let mut fds = vec![
-                PollFd::new(self.control, PollFlags::POLLIN),
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            ];
-            fds.extend(host.map(|host| PollFd::new(host, PollFlags::POLLIN)));
+            let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            fds.extend(owner.map(|owner| PollFd::new(owner, PollFlags::POLLIN)));
+            let own = fds.len();
+            fds.extend(self.host.wanted());
             match poll(&mut fds, self.patience(now, end)) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-            if ready.get(2) == Some(&true) {
+            let ready: Vec<PollFlags> = fds
+                .iter()
+                .map(|fd| fd.revents().unwrap_or(PollFlags::empty()))
+                .collect();
+            if owner.is_some() && !ready[1].is_empty() {
                 return Ok(());
             }
-            if ready[1] {
+            if !ready[0].is_empty() {
                 while let Ok(Some(_)) = signals.read_signal() {}
                 self.reap()?;
             }
-            if ready[0] {
-                let Some((request, extra)) = wire::receive_request(self.control)? else {
-                    return Ok(());
-                };
-                self.handle(request, extra)?;
+            match self.host.hear(&ready[own..])? {
+                Some(Heard::Request(request, extra)) => self.handle(request, extra)?,
+                Some(Heard::Gone) => return Ok(()),
+                None => {}
             }
         }
     }
@@ -137,6 +161,7 @@ impl Server<'_> {
             .iter()
             .filter_map(|running| running.deadline)
             .chain(end)
+            .chain(self.host.deadline())
             .min();
         if self.setup.memory.is_some() {
             // Also where only background processes are left.
@@ -193,24 +218,21 @@ impl Server<'_> {
         };
         let out_of_memory = out_of_memory || killed > self.killed_for_memory;
         self.killed_for_memory = killed;
-        self.reply(&Reply::Exited {
+        let exited = Reply::Exited {
             id,
             code,
             timed_out,
             out_of_memory,
-        })
+        };
+        self.host.reply(exited, Vec::new())
     }
 
-    fn reply(&self, reply: &Reply) -> io::Result<()> {
-        wire::send_reply(self.control, reply, &[])
-    }
-
-    fn answer(&self, id: u64, outcome: Result<usize, String>) -> io::Result<()> {
+    fn answer(&mut self, id: u64, outcome: Result<usize, String>) -> io::Result<()> {
         let reply = match outcome {
             Ok(count) => Reply::Done { id, count },
             Err(reason) => Reply::Error { id, reason },
         };
-        self.reply(&reply)
+        self.host.reply(reply, Vec::new())
     }
 
     fn handle(&mut self, request: Request, extra: Option<OwnedFd>) -> io::Result<()> {
@@ -223,6 +245,7 @@ impl Server<'_> {
                 cwd,
                 user,
                 timeout_ms,
+                nowhere,
             } => {
                 let command = Command {
                     argv,
@@ -230,12 +253,13 @@ impl Server<'_> {
                     cwd,
                     stdin: extra,
                     account: None,
+                    nowhere,
                 };
                 match self.start_command(command, user.as_deref()) {
                     Ok((pid, output)) => {
                         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
                         self.track(Some(id), pid, deadline);
-                        wire::send_reply(self.control, &Reply::Started { id }, &[output.as_fd()])
+                        self.host.reply(Reply::Started { id }, vec![output])
                     }
                     Err(reason) => self.answer(id, Err(reason)),
                 }
@@ -259,12 +283,14 @@ impl Server<'_> {
                 path,
                 entries,
             } => self.transfer(id, extra, |to| Place { base, path }.send_entries(&entries, to)),
-            Request::List { id, path } => self.transfer(id, extra, |to| listing::write(&path, to)),
+            Request::List { id, path, changed } => {
+                let since = changed.then_some(self.began);
+                self.transfer(id, extra, |to| listing::write(&path, since, to))
+            }
             Request::EndProcesses { id } => {
                 let mut statuses = Vec::new();
                 let commands = self.running.len();
-                let own = self.setup.mode != Mode::Weak;
-                let ended = processes::kill_all(own, |status| statuses.push(status));
+                let ended = processes::kill_all(reach(self.setup), |status| statuses.push(status));
                 for status in statuses {
                     self.ended(status)?;
                 }
@@ -292,7 +318,7 @@ impl Server<'_> {
                 .or_insert_with(|| account.home.clone());
             command.account = Some(account);
         }
-        command::start(&command, &self.fence)
+        command::start(&command, &self.fence, self.nowhere.as_ref())
     }
 
     fn transfer(

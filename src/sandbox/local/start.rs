@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use super::running::LocalSandbox;
 use super::{FOLDERS, LocalOptions, NOBODY, WEAK, WEAKER};
 use crate::sandbox::control::layout::Layout;
-use crate::sandbox::control::link::Link;
+use crate::sandbox::control::link::{Link, PATIENCE};
 use crate::sandbox::control::wire::{Mode, Mount, Setup};
 use crate::sandbox::control::{self, Control, Started};
 use crate::sandbox::owner::{Owner, host_name};
@@ -100,6 +100,7 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         } else {
             control::ports(&spec.network)
         },
+        nowhere: false,
         proxy_port: proxy.map(|address| address.port()),
         user: None,
         memory: spec.limits.memory,
@@ -108,10 +109,12 @@ pub(super) async fn start(options: &LocalOptions, spec: SandboxSpec, mode: Mode)
         lifetime_ms: u64::try_from(spec.lifetime.as_millis()).unwrap_or(u64::MAX),
     };
     let (mut child, socket) = spawn(&options.init_exe).map_err(|error| failed(&error))?;
-    let link = Link::new(socket).map_err(|error| failed(&error))?;
+    let link = Link::new(socket, PATIENCE).map_err(|error| failed(&error))?;
     let started = control::start(&link, setup).await;
     let (landlock, listeners) = match started {
-        Ok(Started::Ready { landlock, listeners }) => (landlock, listeners),
+        Ok(Started::Ready {
+            landlock, listeners, ..
+        }) => (landlock, listeners),
         other => {
             link.close();
             let status = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;

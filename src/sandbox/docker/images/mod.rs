@@ -4,7 +4,7 @@ mod build;
 mod cache;
 mod pull;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ImageInspect;
 
+use crate::sandbox::control::container::Says;
 use crate::sandbox::{Image, SandboxError};
 
 /// What of an image matters to its sandboxes.
@@ -21,11 +22,7 @@ use crate::sandbox::{Image, SandboxError};
 pub(super) struct Found {
     /// Its content's name.
     pub(super) id: String,
-    /// What it sets for every command.
-    pub(super) env: BTreeMap<String, String>,
-    /// Who commands run as; `None` is root.
-    pub(super) user: Option<String>,
-    pub(super) workdir: Option<String>,
+    pub(super) says: Says,
     /// Names that it has here.
     tags: Vec<String>,
 }
@@ -193,13 +190,15 @@ impl From<ImageInspect> for Found {
         let env = config.env.unwrap_or_default();
         Self {
             id: inspected.id.unwrap_or_default(),
-            env: env
-                .iter()
-                .filter_map(|pair| pair.split_once('='))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-            user: set(config.user),
-            workdir: set(config.working_dir),
+            says: Says {
+                env: env
+                    .iter()
+                    .filter_map(|pair| pair.split_once('='))
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .collect(),
+                user: set(config.user),
+                workdir: set(config.working_dir),
+            },
             tags: inspected.repo_tags.unwrap_or_default(),
         }
     }
