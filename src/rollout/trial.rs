@@ -118,7 +118,8 @@ impl TrialContext {
                 trial: trial.clone(),
                 name: plan.name(),
             });
-            let mut record = self.attempt(&plan, attempt).await;
+            // Boxed: every trial that waits would hold its whole state otherwise.
+            let mut record = Box::pin(self.attempt(&plan, attempt)).await;
             record.timings.queue_wait_s = queue_wait.as_secs_f32();
             let again = record.retry && attempt - plan.first_attempt < self.max_retries && !plan.cancel.is_cancelled();
             if again {
