@@ -91,7 +91,7 @@ async fn an_image_that_is_not_there_is_said_in_the_kubelets_words() {
         .await
         .map(drop)
         .unwrap_err();
-    assert!(asked.elapsed() < Duration::from_secs(60));
+    assert!(asked.elapsed() < Duration::from_mins(1));
     let SandboxError::Image { image, reason } = failed else {
         panic!("{failed:?}")
     };
@@ -114,7 +114,7 @@ async fn a_stream_that_breaks_is_made_anew_and_nothing_is_lost() {
     let faked = Faked::new(|_| {});
     faked.fake.server.objects.lock().unwrap().break_after = 120_000;
     let sandbox = faked.create(&image).await;
-    let all: String = (1..=60_000).map(|n| format!("{n}\n")).collect();
+    let all = (1..=60_000).fold(String::new(), |all, n| all + &n.to_string() + "\n");
     let mut count = ExecRequest::shell("echo x >>/tmp/once; seq 60000; exit 5");
     count.output_limit = 4 << 20;
     let before = faked.fake.asked("/exec");
