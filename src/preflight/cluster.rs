@@ -39,7 +39,7 @@ pub(super) async fn look(run: &Loaded, init_exe: &Path) -> Vec<Finding> {
         return vec![Finding::skip(ID, why)];
     };
     let began = Instant::now();
-    let reaches_out = match tokio::time::timeout(POD, probe(&backend, image)).await {
+    let reaches_out = match tokio::time::timeout(POD, Box::pin(probe(&backend, image))).await {
         Err(_) => return vec![fatal(format!("no pod was ready within {POD:?}"))],
         Ok(Err(error)) => return vec![fatal(error.to_string())],
         Ok(Ok(reaches_out)) => reaches_out,

@@ -134,7 +134,7 @@ pub fn run_static(context: Context<'_>, only: &[String]) -> Report {
 pub async fn run_all(context: Context<'_>, init_exe: &Path, only: &[String]) -> Report {
     let mut findings = found_static(context, only);
     if findings.iter().all(|finding| finding.status < Status::Fatal) {
-        findings.extend(run_live(context.run, init_exe, only).await);
+        findings.extend(Box::pin(run_live(context.run, init_exe, only)).await);
     }
     Report::new(findings)
 }

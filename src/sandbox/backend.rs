@@ -30,7 +30,8 @@ impl Backend {
         match self {
             Self::Local(local) => local.create(spec).await,
             Self::Docker(docker) => docker.create(spec).await,
-            Self::Kubernetes(kubernetes) => kubernetes.create(spec).await,
+            // Boxed: what asks a cluster is large, and every trial would be.
+            Self::Kubernetes(kubernetes) => Box::pin(kubernetes.create(spec)).await,
             Self::Elsewhere => Err(SandboxError::Elsewhere),
         }
     }
@@ -54,7 +55,7 @@ impl Backend {
         match self {
             Self::Local(local) => local.isolation().await,
             Self::Docker(docker) => docker.isolation().await,
-            Self::Kubernetes(kubernetes) => kubernetes.isolation().await,
+            Self::Kubernetes(kubernetes) => Box::pin(kubernetes.isolation()).await,
             Self::Elsewhere => Err(SandboxError::Elsewhere),
         }
     }
@@ -70,7 +71,7 @@ impl Backend {
                 source,
             }),
             Self::Docker(docker) => docker.reap().await,
-            Self::Kubernetes(kubernetes) => kubernetes.reap().await,
+            Self::Kubernetes(kubernetes) => Box::pin(kubernetes.reap()).await,
             Self::Elsewhere => Ok(Vec::new()),
         }
     }

@@ -111,7 +111,7 @@ pub(crate) async fn play(place: Place, plays: Vec<Play>, set: &[&str]) -> Played
     if place == Place::Kubernetes {
         give_images(folder.path(), &plays);
     }
-    let done = collect(job(place, folder.path(), set, Arc::new(|_| {}))).await;
+    let done = Box::pin(collect(job(place, folder.path(), set, Arc::new(|_| {})))).await;
     if matches!(place, Place::Docker | Place::Kubernetes) {
         forget_images(&plays);
     }
@@ -142,7 +142,7 @@ pub(crate) async fn play_group(place: Place, play: Play, set: &[&str]) -> Counts
             _ => {}
         }
     };
-    collect(job(place, folder.path(), set, Arc::new(observer)))
+    Box::pin(collect(job(place, folder.path(), set, Arc::new(observer))))
         .await
         .unwrap();
     assert_eq!(std::fs::read_dir(folder.path().join("sandboxes")).unwrap().count(), 0);

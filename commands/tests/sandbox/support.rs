@@ -125,7 +125,7 @@ impl Fixture {
             backend: Arc::new(Backend::Kubernetes(Box::new(KubernetesBackend::new(options)))),
             root,
             kind: Kind::Kubernetes,
-            fake: fake,
+            fake,
         })
     }
 

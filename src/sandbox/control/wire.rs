@@ -117,7 +117,7 @@ pub(in crate::sandbox) enum Request {
     },
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::sandbox) enum Reply {
     /// Comes with the listeners that were asked for, in that order; those of the second network behind them.
     Ready {

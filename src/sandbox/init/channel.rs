@@ -121,7 +121,7 @@ impl Channel {
     }
 
     fn read(&mut self, tell: &mut Vec<Frame>) -> Option<Reply> {
-        let mut buffer = [0; PIECE];
+        let mut buffer = vec![0; PIECE];
         while self.reads && self.credit > 0 {
             let most = self.credit.min(buffer.len());
             match read(&self.fd, &mut buffer[..most]) {

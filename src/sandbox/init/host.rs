@@ -56,7 +56,7 @@ impl Host for Socket<'_> {
     }
 
     fn hear(&mut self, ready: &[PollFlags]) -> io::Result<Option<Heard>> {
-        if ready.iter().all(|flags| flags.is_empty()) {
+        if ready.iter().all(PollFlags::is_empty) {
             return Ok(None);
         }
         Ok(Some(match wire::receive_request(self.0)? {

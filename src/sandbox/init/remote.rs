@@ -199,7 +199,9 @@ impl Remote {
                 replies.drain(..).for_each(|frame| self.conversation.push(&frame));
             }
         }
-        tell.iter().for_each(|frame| self.conversation.push(frame));
+        for frame in &tell {
+            self.conversation.push(frame);
+        }
         let doors = &mut self.doors;
         self.channels.retain(|_, channel| {
             if let (true, Some(door)) = (channel.is_over(), channel.door) {
@@ -236,7 +238,7 @@ impl Remote {
 impl Peer {
     /// Reads what has come.
     fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         loop {
             let into = match &mut self.stream {
                 Some(stream) => &mut stream.buffer,
@@ -379,8 +381,9 @@ impl Host for Remote {
             }
             _ => {}
         }
-        let frames = Message::reply(&reply, channel)?.frames();
-        frames.iter().for_each(|frame| self.conversation.push(frame));
+        for frame in Message::reply(&reply, channel)?.frames() {
+            self.conversation.push(&frame);
+        }
         Ok(())
     }
 }

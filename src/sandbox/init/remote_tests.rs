@@ -54,7 +54,9 @@ fn init(name: &str) -> JoinHandle<usize> {
                 Request::Setup(setup) => {
                     let listen = |_| std::net::TcpListener::bind("127.0.0.1:0").unwrap();
                     let doors: Vec<_> = setup.listen.iter().map(listen).collect();
-                    doors.iter().for_each(|door| door.set_nonblocking(true).unwrap());
+                    for door in &doors {
+                        door.set_nonblocking(true).unwrap();
+                    }
                     let port = doors[1].local_addr().unwrap().port();
                     PORT.store(port.into(), Ordering::SeqCst);
                     host.reply(
@@ -204,7 +206,7 @@ async fn what_runs_inside_never_notices_that_streams_break() {
         output_limit: 4 << 20,
         ..ExecRequest::shell(script)
     };
-    let all: String = (1..=40_000).map(|n| format!("{n}\n")).collect();
+    let all = (1..=40_000).fold(String::new(), |all, n| all + &n.to_string() + "\n");
     for code in 0..6 {
         let script = format!("seq 40000; echo x >>{}/once; exit {code}", work.display());
         let ended = control.exec(counted(&script)).await.unwrap();
@@ -298,7 +300,9 @@ async fn nobody_who_lacks_the_key_is_heard() {
     );
     // Many that say nothing, or nonsense: the host's stream and a new one of it still work.
     let mut crowd: Vec<StdStream> = (0..UNKNOWN * 2).map(|_| connect()).collect();
-    crowd.iter_mut().for_each(|one| drop(one.write_all(&[7; 100])));
+    for one in &mut crowd {
+        let _ = one.write_all(&[7; 100]);
+    }
     let ended = control.exec(ExecRequest::shell("echo heard")).await.unwrap();
     assert_eq!((ended.exit_code, ended.output.as_str()), (0, "heard\n"));
     control.close();

@@ -17,7 +17,7 @@ use crate::sandbox::error::whole;
 /// Time for the server's first answer.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Time for one answer.
-const CALL: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_mins(1);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(20));
 

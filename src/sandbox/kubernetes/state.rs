@@ -154,32 +154,32 @@ mod tests {
 
     use super::*;
 
-    fn phase(status: Value) -> Phase {
+    fn phase(status: &Value) -> Phase {
         read(&serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap())
     }
 
-    fn main(state: Value) -> Value {
+    fn main(state: &Value) -> Value {
         json!({"phase": "Running", "containerStatuses": [{"name": MAIN, "state": state, "image": "", "imageID": "", "ready": true, "restartCount": 0}]})
     }
 
-    fn loading(state: Value) -> Value {
+    fn loading(state: &Value) -> Value {
         json!({"phase": "Pending", "initContainerStatuses": [{"name": RUNTIME, "state": state, "image": "", "imageID": "", "ready": false, "restartCount": 0}]})
     }
 
     #[test]
     fn a_pod_on_its_way_says_what_it_waits_for() {
-        assert_eq!(phase(json!({})), Phase::Waiting(None));
+        assert_eq!(phase(&json!({})), Phase::Waiting(None));
         let full = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": "0/3 nodes are available: 3 Insufficient memory."}]});
         assert_eq!(
-            phase(full),
+            phase(&full),
             Phase::Waiting(Some("0/3 nodes are available: 3 Insufficient memory.".to_owned()))
         );
-        assert_eq!(phase(loading(json!({"running": {}}))), Phase::Loading);
-        assert_eq!(phase(main(json!({"running": {}}))), Phase::Running);
+        assert_eq!(phase(&loading(&json!({"running": {}}))), Phase::Loading);
+        assert_eq!(phase(&main(&json!({"running": {}}))), Phase::Running);
         let pulls = |reason: &str| {
-            phase(loading(
-                json!({"waiting": {"reason": reason, "message": "no such manifest"}}),
+            phase(&loading(
+                &json!({"waiting": {"reason": reason, "message": "no such manifest"}}),
             ))
         };
         for (reason, is_final) in [
@@ -200,21 +200,21 @@ mod tests {
 
     #[test]
     fn the_kubelet_says_whose_doing_an_end_was() {
-        let end = |status| match phase(status) {
+        let end = |status: &Value| match phase(status) {
             Phase::Ended(end) => (end.by_inside, end.reason),
             other => panic!("{other:?}"),
         };
-        let (by_inside, reason) = end(main(json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})));
+        let (by_inside, reason) = end(&main(&json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})));
         assert!(by_inside && reason.contains("memory limit"), "{reason}");
-        let evicted = |message: &str| end(json!({"phase": "Failed", "reason": "Evicted", "message": message}));
+        let evicted = |message: &str| end(&json!({"phase": "Failed", "reason": "Evicted", "message": message}));
         assert!(evicted("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ").0);
         assert!(evicted("Container main exceeded its local ephemeral storage limit \"1Gi\". ").0);
         assert!(!evicted("The node was low on resource: memory. ").0);
-        let (by_inside, reason) = end(main(json!({"terminated": {"exitCode": 137, "reason": "Error"}})));
+        let (by_inside, reason) = end(&main(&json!({"terminated": {"exitCode": 137, "reason": "Error"}})));
         assert!(!by_inside && reason.contains("exit code 137"), "{reason}");
-        assert!(!end(json!({"phase": "Unknown", "reason": "NodeLost", "message": "node n1 is unresponsive"})).0);
-        let (_, reason) = end(loading(
-            json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"sh\": not found"}}),
+        assert!(!end(&json!({"phase": "Unknown", "reason": "NodeLost", "message": "node n1 is unresponsive"})).0);
+        let (_, reason) = end(&loading(
+            &json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"sh\": not found"}}),
         ));
         assert!(
             reason.starts_with("lego-runtime failed (exit code 128, StartError, exec: \"sh\""),

@@ -19,7 +19,7 @@ const LENGTH: u32 = 240;
 /// A watch that says nothing for so long is none.
 const SILENCE: Duration = Duration::from_secs(LENGTH as u64 + 30);
 /// Time for a list; after that comes the next attempt.
-const LIST: Duration = Duration::from_secs(60);
+const LIST: Duration = Duration::from_mins(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -201,7 +201,7 @@ impl Bridge {
             let mut broken: Option<String> = None;
             match event {
                 Event::Request(Ok(Some((request, extra)))) => {
-                    self.request(request, extra).map_err(|error| error.to_string())?
+                    self.request(&request, extra).map_err(|error| error.to_string())?;
                 }
                 Event::Request(_) => {
                     // Without a stream there is nobody to say it to; whoever made the walls removes them.
@@ -314,9 +314,9 @@ impl Bridge {
             .confirm_received(&mut present.stream, &mut present.out, is_idle)
     }
 
-    fn request(&mut self, request: Request, extra: Option<OwnedFd>) -> io::Result<()> {
+    fn request(&mut self, request: &Request, extra: Option<OwnedFd>) -> io::Result<()> {
         let (mut channel, mut text) = (0, None);
-        match (&request, extra) {
+        match (request, extra) {
             (_, None) => {}
             (Request::Exec { .. }, Some(file)) => {
                 let mut bytes = Vec::new();
@@ -332,8 +332,9 @@ impl Bridge {
                 self.channels.open(channel, Some(input), output);
             }
         }
-        let frames = Message::request(&request, channel, text)?.frames();
-        frames.iter().for_each(|frame| self.conversation.push(frame));
+        for frame in Message::request(request, channel, text)?.frames() {
+            self.conversation.push(&frame);
+        }
         Ok(())
     }
 

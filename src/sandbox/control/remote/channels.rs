@@ -107,15 +107,12 @@ impl Channels {
 
     /// Passes a reply on once the bytes before it have been; at once where there is no such channel.
     pub(super) fn after(&self, number: Option<u32>, reply: Reply) {
-        let unsent = match number.and_then(|number| self.open.get(&number)) {
-            Some(channel) => match channel.items.send(Item::Reply(reply)) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(Item::Reply(reply))) => reply,
-                Err(_) => return,
-            },
-            None => reply,
-        };
-        let _ = self.from.send(From::Reply(unsent));
+        let channel = number.and_then(|number| self.open.get(&number));
+        let sent = channel.map(|channel| channel.items.send(Item::Reply(reply.clone())));
+        if matches!(sent, Some(Ok(()))) {
+            return;
+        }
+        let _ = self.from.send(From::Reply(reply));
     }
 
     pub(super) fn forget(&mut self, number: u32) {

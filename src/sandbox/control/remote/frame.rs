@@ -36,7 +36,9 @@ impl Frame {
     pub(in crate::sandbox) fn encode(&self) -> Vec<u8> {
         let with = |kind: u8, parts: &[&[u8]]| {
             let mut bytes = vec![kind];
-            parts.iter().for_each(|part| bytes.extend_from_slice(part));
+            for part in parts {
+                bytes.extend_from_slice(part);
+            }
             bytes
         };
         match self {

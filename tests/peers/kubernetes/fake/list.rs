@@ -79,7 +79,7 @@ pub(super) fn watch(server: &Arc<Server>, kind: &str, asked: &HashMap<String, St
         .map(line)
         .collect();
     let later = futures_util::stream::unfold(events, |mut events| async {
-        let event = tokio::time::timeout(Duration::from_secs(600), events.recv())
+        let event = tokio::time::timeout(Duration::from_mins(10), events.recv())
             .await
             .ok()?
             .ok()?;

@@ -146,16 +146,11 @@ impl Server {
         let _ = self.events.send((kind.to_owned(), event));
     }
 
-    fn insert(&self, kind: &str, name: &str, mut object: Value) -> Result<Value, Response> {
+    fn insert(&self, kind: &str, name: &str, mut object: Value) -> Option<Value> {
         let mut objects = self.objects.lock().unwrap();
         let key = (kind.to_owned(), name.to_owned());
         if objects.all.contains_key(&key) {
-            return Err(refusal(
-                409,
-                "AlreadyExists",
-                &format!("{kind} \"{name}\" already exists"),
-                None,
-            ));
+            return None;
         }
         objects.version += 1;
         object["metadata"]["resourceVersion"] = json!(objects.version.to_string());
@@ -165,7 +160,7 @@ impl Server {
         let _ = self
             .events
             .send((kind.to_owned(), json!({"type": "ADDED", "object": object})));
-        Ok(object)
+        Some(object)
     }
 
     pub(crate) fn remove(&self, kind: &str, name: &str) -> Option<Value> {
@@ -228,8 +223,9 @@ async fn carry_out(server: &Arc<Server>, method: &Method, uri: &Uri, request: Re
             "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
             );
         }
-        ["api", "v1", "namespaces", _, kind] | ["apis", _, _, "namespaces", _, kind] => (*kind, None, None),
-        ["apis", "authorization.k8s.io", "v1", kind] => (*kind, None, None),
+        ["api", "v1", "namespaces", _, kind]
+        | ["apis", _, _, "namespaces", _, kind]
+        | ["apis", "authorization.k8s.io", "v1", kind] => (*kind, None, None),
         ["api", "v1", "namespaces", _, kind, name] | ["apis", _, _, "namespaces", _, kind, name] => {
             (*kind, Some(*name), None)
         }
@@ -273,8 +269,8 @@ async fn carry_out(server: &Arc<Server>, method: &Method, uri: &Uri, request: Re
             let object = object();
             let name = object["metadata"]["name"].as_str().unwrap().to_owned();
             match server.insert(kind, &name, object) {
-                Err(refused) => refused,
-                Ok(made) => {
+                None => refusal(409, "AlreadyExists", &format!("{kind} \"{name}\" already exists"), None),
+                Some(made) => {
                     if kind == "pods" {
                         tokio::spawn(pods::run(Arc::clone(server), name, made.clone()));
                     }

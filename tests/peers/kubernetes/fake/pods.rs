@@ -41,7 +41,7 @@ async fn docker(arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Sets the state of one container in the pod's status.
-fn set(server: &Server, pod: &str, list: &str, name: &str, state: Value) {
+fn set(server: &Server, pod: &str, list: &str, name: &str, state: &Value) {
     server.update("pods", pod, |object| {
         let status =
             json!({"name": name, "state": state, "image": "", "imageID": "", "ready": true, "restartCount": 0});
@@ -88,7 +88,7 @@ async fn start_and_wait(server: &Server, pod: &str, spec: &Value, one: &Value, l
             pod,
             list,
             name,
-            json!({"waiting": {"reason": "ErrImagePull", "message": words}}),
+            &json!({"waiting": {"reason": "ErrImagePull", "message": words}}),
         );
         let back_off = format!("Back-off pulling image \"{image}\"");
         set(
@@ -96,7 +96,7 @@ async fn start_and_wait(server: &Server, pod: &str, spec: &Value, one: &Value, l
             pod,
             list,
             name,
-            json!({"waiting": {"reason": "ImagePullBackOff", "message": back_off}}),
+            &json!({"waiting": {"reason": "ImagePullBackOff", "message": back_off}}),
         );
         std::future::pending::<()>().await;
     }
@@ -154,11 +154,11 @@ async fn start_and_wait(server: &Server, pod: &str, spec: &Value, one: &Value, l
             pod,
             list,
             name,
-            json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": words}}),
+            &json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": words}}),
         );
         return false;
     }
-    set(server, pod, list, name, json!({"running": {}}));
+    set(server, pod, list, name, &json!({"running": {}}));
     if list == "containerStatuses" {
         phase(server, pod, "Running");
     }
@@ -182,7 +182,7 @@ async fn start_and_wait(server: &Server, pod: &str, spec: &Value, one: &Value, l
         pod,
         list,
         name,
-        json!({"terminated": {"exitCode": code, "reason": reason}}),
+        &json!({"terminated": {"exitCode": code, "reason": reason}}),
     );
     code == 0
 }
