@@ -73,6 +73,10 @@ pub struct Moe {
 
 /// Everything that fixes a decoder's computation and its tensors' shapes. Sizes are counts of floats.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of config.json, or its kind of head"
+)]
 pub struct ModelConfig {
     pub family: Family,
     pub hidden_size: usize,
@@ -156,6 +160,7 @@ impl ModelConfig {
     }
 
     /// The critic of a policy's shape.
+    #[must_use]
     pub fn critic(&self) -> Self {
         Self {
             value_head: true,

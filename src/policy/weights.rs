@@ -141,6 +141,7 @@ impl Weights {
     }
 
     /// A critic over this policy's body, whose every value is 0.
+    #[must_use]
     pub fn critic(&self) -> Self {
         let config = self.config.critic();
         let names = parameters(&config);

@@ -119,6 +119,24 @@ fn each_fault_is_found_and_named_by_its_key() {
         ("data.train=\"foreign.parquet\"", "paths", Status::Fatal, "data.train"),
         ("data.train=\"untested.parquet\"", "paths", Status::Fatal, "data.train"),
         (
+            "train.routing_replay=\"r3\"",
+            "model-files",
+            Status::Fatal,
+            "train.routing_replay",
+        ),
+        (
+            "train.algorithm=\"grpo\" train.gamma=0.5",
+            "batch",
+            Status::Fatal,
+            "train.gamma",
+        ),
+        (
+            "train.rollout_correction.rollout_rs=[\"token_k2\"] train.rollout_correction.rollout_rs_threshold=[\"1_2\"]",
+            "batch",
+            Status::Fatal,
+            "train.rollout_correction.rollout_rs_threshold",
+        ),
+        (
             "policy.model=\"cut\" policy.tokenizer=\"model\"",
             "model-files",
             Status::Fatal,

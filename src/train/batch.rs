@@ -68,7 +68,7 @@ impl TrainRow {
 
     /// Trained positions.
     pub fn trained_tokens(&self) -> usize {
-        self.mask.iter().filter(|mask| **mask == 1).count()
+        self.mask.iter().map(|mask| usize::from(*mask)).sum()
     }
 
     /// Whether any position has an advantage other than 0.

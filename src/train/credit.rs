@@ -16,11 +16,11 @@ pub(super) fn by_length(estimator: &Estimator, units: &mut [Unit<'_>]) {
         tokens,
         ..Track::default()
     };
-    let tracks = units
+    let tracks: Vec<Vec<Track>> = units
         .iter()
         .map(|unit| unit.members.iter().map(|member| track(member.trained_tokens)).collect())
         .collect();
-    credit(estimator, units, tracks);
+    credit(estimator, units, &tracks);
 }
 
 /// Gives the members what their tokens get, from what their rows hold: the tokens that are still in the loss, the
@@ -66,13 +66,13 @@ pub(super) fn by_rows(
             })
             .collect()
     };
-    let tracks = units.iter_mut().map(&mut by_member).collect();
-    credit(estimator, units, tracks);
+    let tracks: Vec<Vec<Track>> = units.iter_mut().map(&mut by_member).collect();
+    credit(estimator, units, &tracks);
 }
 
-fn credit(estimator: &Estimator, units: &mut [Unit<'_>], tracks: Vec<Vec<Track>>) {
+fn credit(estimator: &Estimator, units: &mut [Unit<'_>], tracks: &[Vec<Track>]) {
     let groups: Vec<Group> = units.iter().map(|unit| unit.group.clone()).collect();
-    let credited = estimator.estimate(&groups, &tracks);
+    let credited = estimator.estimate(&groups, tracks);
     for (unit, credited) in units.iter_mut().zip(credited) {
         for (member, credited) in unit.members.iter_mut().zip(credited) {
             member.credited = credited;

@@ -59,6 +59,17 @@ pub enum TrainError {
         /// The coefficient asked for.
         coefficient: f32,
     },
+    /// A comparison with a greedy episode, and none was sampled.
+    #[error(
+        "step {step}: advantage \"remax\" compares each episode with a greedy one of its group, and none of the {episodes} \
+         episodes was sampled at temperature 0; sample them with train.algorithm = \"remax\""
+    )]
+    NoGreedy {
+        /// Trainer step.
+        step: u64,
+        /// Episodes given.
+        episodes: usize,
+    },
     /// Routes to be replayed in a model that has none.
     #[error("train.routing_replay is for mixtures of experts, and the policy is a dense model; leave it out")]
     NoExperts,

@@ -98,8 +98,9 @@ impl Load {
                 let Some(own) = found.experts.get(at..at + self.per_token) else {
                     continue;
                 };
-                own.iter()
-                    .for_each(|expert| self.counts[place][usize::from(*expert)] += 1.0);
+                for expert in own {
+                    self.counts[place][usize::from(*expert)] += 1.0;
+                }
                 let record = row
                     .experts
                     .get(at..at + self.per_token)

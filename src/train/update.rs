@@ -221,6 +221,11 @@ impl Updater {
                 episodes: episodes.len(),
             });
         }
+        let greedy = |episode: &Episode| episode.sampling.temperature <= 0.0;
+        if self.estimator.algorithm().needs_greedy() && !episodes.is_empty() && !episodes.iter().any(greedy) {
+            let episodes = episodes.len();
+            return Err(TrainError::NoGreedy { step, episodes });
+        }
         let cut = |episode: &&&Episode| episode.sampling.top_p < 1.0 || episode.sampling.top_k > 0;
         match with_tokens.iter().find(cut) {
             Some(episode) if recipe.has_ratio() && recipe.bypass_old_logprob => Err(TrainError::CutDistribution {

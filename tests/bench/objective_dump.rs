@@ -48,15 +48,15 @@ struct CaseRow {
 struct Found {
     advantages: BTreeMap<String, Vec<Vec<f32>>>,
     returns: BTreeMap<String, Vec<Vec<f32>>>,
-    losses: BTreeMap<String, Loss>,
-    value_losses: BTreeMap<String, Loss>,
+    losses: BTreeMap<String, Evaluated>,
+    value_losses: BTreeMap<String, Evaluated>,
     kl: BTreeMap<String, Vec<Vec<f64>>>,
     corrections: Vec<Corrected>,
     off_policy: Metrics,
 }
 
 #[derive(Serialize, Default)]
-struct Loss {
+struct Evaluated {
     loss: f64,
     clipped: f64,
     clipped_lower: f64,
@@ -208,8 +208,8 @@ fn losses(case: &Case, found: &mut Found) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn policy_loss(case: &Case, coefficients: &[f32], objective: &Objective, weighed: bool) -> Loss {
-    let mut sum = Loss::default();
+fn policy_loss(case: &Case, coefficients: &[f32], objective: &Objective, weighed: bool) -> Evaluated {
+    let mut sum = Evaluated::default();
     for (row, coefficient) in case.rows.iter().zip(coefficients) {
         let tokens = vec![0; row.mask.len() + 1];
         let coefficients = vec![*coefficient; row.mask.len()];
@@ -238,8 +238,8 @@ fn policy_loss(case: &Case, coefficients: &[f32], objective: &Objective, weighed
     sum
 }
 
-fn fitted(case: &Case, coefficients: &[f32]) -> Loss {
-    let mut sum = Loss::default();
+fn fitted(case: &Case, coefficients: &[f32]) -> Evaluated {
+    let mut sum = Evaluated::default();
     for (row, coefficient) in case.rows.iter().zip(coefficients) {
         let tokens = vec![0; row.mask.len() + 1];
         let coefficients = vec![*coefficient; row.mask.len()];

@@ -139,7 +139,9 @@ impl Experts {
     /// Orders the pairs by expert and gathers their inputs.
     fn gather(&self, x: &[f32], width: usize, a: &mut ExpertActivations) {
         let mut counts = vec![0; self.moe.experts];
-        a.chosen.iter().for_each(|expert| counts[usize::from(*expert)] += 1);
+        for expert in &a.chosen {
+            counts[usize::from(*expert)] += 1;
+        }
         a.ranges.clear();
         let mut start = 0;
         for count in counts {
@@ -169,7 +171,9 @@ fn softmax(logits: &mut [f32]) {
         *logit = (*logit - max).exp();
         sum += *logit;
     }
-    logits.iter_mut().for_each(|value| *value /= sum);
+    for value in logits {
+        *value /= sum;
+    }
 }
 
 /// The `count` most probable experts, most probable first; of equals the first.

@@ -114,7 +114,9 @@ pub(super) fn whiten<'a>(values: impl Iterator<Item = &'a mut f32>) {
         return;
     };
     if values.iter().all(|value| (**value - first).abs() <= 0.0) {
-        values.iter_mut().for_each(|value| **value = 0.0);
+        for value in values {
+            *value = 0.0;
+        }
         return;
     }
     let mean = values.iter().map(|value| f64::from(**value)).sum::<f64>() / count;
@@ -178,7 +180,7 @@ mod tests {
         near(&values, &[-1.0, 0.0, 1.0]);
         let mut equal = [0.1; 7];
         whiten(equal.iter_mut());
-        assert_eq!(equal, [0.0; 7]);
+        assert_eq!(equal.to_vec(), [0.0; 7]);
         whiten([].iter_mut());
     }
 

@@ -1,4 +1,4 @@
-//! Advantage against a greedy episode (ReMax, Li et al. 2023).
+//! Advantage against a greedy episode (`ReMax`, Li et al. 2023).
 
 use super::{Algorithm, Group};
 

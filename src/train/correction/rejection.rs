@@ -8,7 +8,7 @@ use crate::train::report::Metrics;
 /// A rule with its bounds, those of k1 as logs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
-    rule: RejectionRule,
+    name: RejectionRule,
     lower: Option<f64>,
     upper: f64,
 }
@@ -65,14 +65,14 @@ pub(super) fn rules(names: &[RejectionRule], thresholds: &[RatioBounds]) -> Resu
                 ));
             }
             return Ok(Rule {
-                rule: *rule,
+                name: *rule,
                 lower: Some(lower.ln()),
                 upper: bounds.upper.ln(),
             });
         }
         match bounds.lower {
             None => Ok(Rule {
-                rule: *rule,
+                name: *rule,
                 lower: None,
                 upper: bounds.upper,
             }),
@@ -117,7 +117,7 @@ fn touched(kept: &[Vec<bool>]) -> f64 {
 impl Rule {
     /// The statistic that decides over each token of a row.
     fn statistic(self, log_ratios: &[f32]) -> Vec<f64> {
-        let (level, estimator) = parts(self.rule);
+        let (level, estimator) = parts(self.name);
         let of_token = |d: &f32| {
             let d = bounded(f64::from(*d));
             match estimator {
@@ -141,7 +141,7 @@ impl Rule {
     }
 
     fn measure(self, statistics: &[Vec<f64>], passed: &[Vec<bool>], metrics: &mut Metrics) {
-        let by_token = parts(self.rule).0 == Level::Token;
+        let by_token = parts(self.name).0 == Level::Token;
         let tokens = || statistics.iter().flatten().copied();
         let rows: Vec<f64> = statistics.iter().map(|row| mean(row.iter().copied())).collect();
         let decided: Vec<f64> = if by_token { tokens().collect() } else { rows.clone() };
@@ -154,7 +154,7 @@ impl Rule {
             )
         };
         let mut set = |name: &str, value: f64| {
-            insert(metrics, &format!("rollout_rs_{}_{name}", self.rule.name()), value);
+            insert(metrics, &format!("rollout_rs_{}_{name}", self.name.name()), value);
         };
         set("mean", mean(tokens()));
         set("max", decided.iter().copied().fold(f64::NEG_INFINITY, f64::max));

@@ -204,3 +204,19 @@ fn recorded_experts_are_replayed_counted_and_refused_where_there_are_none() {
     let refused = updater(&dense).step(&mut policy(1), 1, &episodes).unwrap_err();
     assert!(refused.to_string().contains("dense model"), "{refused}");
 }
+
+#[test]
+fn remax_without_a_greedy_episode_is_refused() {
+    let refused = updater(&section(AlgorithmName::Remax))
+        .step(&mut policy(1), 4, &batch())
+        .unwrap_err();
+    assert!(refused.to_string().contains("step 4: advantage \"remax\""), "{refused}");
+    let mut episodes = batch();
+    episodes[1].sampling.temperature = 0.0;
+    let report = updater(&section(AlgorithmName::Remax))
+        .step(&mut policy(1), 4, &episodes)
+        .unwrap();
+    // The first group is compared with it, the second has none.
+    assert_eq!((report.consumed.len(), report.metrics["training/episodes"]), (6, 5.0));
+    assert_eq!(report.metrics["rollout/no_signal_groups"], 1.0);
+}

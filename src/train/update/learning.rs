@@ -55,7 +55,9 @@ fn with_greedy(trainer: &Trainer, step: u64, mut episodes: Vec<Episode>) -> Vec<
         ..Sampling::default()
     };
     let mut more = answers(trainer, step, greedy, 1, "greedy");
-    more.iter_mut().for_each(|episode| episode.sampling.temperature = 0.0);
+    for episode in &mut more {
+        episode.sampling.temperature = 0.0;
+    }
     episodes.extend(more);
     episodes
 }

@@ -28,9 +28,9 @@ impl<B: Backend> Body<'_, B> {
         let chosen = self.choose(index, moe, &floats(probabilities.clone()));
         let mut mask = vec![0.0_f32; positions * moe.experts];
         for (position, chosen) in chosen.chunks_exact(moe.per_token).enumerate() {
-            chosen
-                .iter()
-                .for_each(|expert| mask[position * moe.experts + usize::from(*expert)] = 1.0);
+            for expert in chosen {
+                mask[position * moe.experts + usize::from(*expert)] = 1.0;
+            }
         }
         let mask = Tensor::from_data(TensorData::new(mask, [positions, moe.experts]), &x.device());
         let mut weights = probabilities * mask;
