@@ -6,10 +6,12 @@
 use serde_json::{Value, json};
 
 mod keys;
+mod moe;
 #[cfg(test)]
 mod tests;
 
 use keys::{Keys, unsupported};
+pub use moe::Moe;
 
 /// Architecture family: `model_type` of `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,20 +57,6 @@ impl StoredType {
             Self::F16 => "float16",
         }
     }
-}
-
-/// Routed experts in place of a layer's MLP: each token goes through the most probable ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moe {
-    pub experts: usize,
-    /// Experts that a token goes through.
-    pub per_token: usize,
-    /// Width of an expert.
-    pub intermediate_size: usize,
-    /// Whether the probabilities of the chosen experts are scaled to a sum of 1.
-    pub norm_topk_prob: bool,
-    /// Layers with an ordinary MLP all the same.
-    pub dense_layers: Vec<usize>,
 }
 
 /// Everything that fixes a decoder's computation and its tensors' shapes. Sizes are counts of floats.
