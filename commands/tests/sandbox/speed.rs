@@ -14,7 +14,9 @@ use crate::support::{Fixture, Kind, each, say, shell};
 async fn speed_is_of_the_order_that_trials_need() {
     each(async |fixture| {
         let (mut created, mut ran) = (Vec::new(), Vec::new());
-        for _ in 0..20 {
+        // A cluster takes its time.
+        let rounds = if fixture.kind() == Kind::Kubernetes { 3 } else { 20 };
+        for _ in 0..rounds {
             let start = Instant::now();
             let sandbox = fixture.create(fixture.spec()).await;
             created.push(start.elapsed());
@@ -30,9 +32,9 @@ async fn speed_is_of_the_order_that_trials_need() {
         let text = format!(
             "{:?}: create: median {:?}, best {:?}; exec: median {:?}, best {:?}",
             fixture.kind(),
-            created[10],
+            created[created.len() / 2],
             created[0],
-            ran[50],
+            ran[ran.len() / 2],
             ran[0]
         );
         say(&text);
