@@ -195,13 +195,21 @@ _lego() {
             return 0
             ;;
         lego__subcmd__balance)
-            opts="-q -v -h --replica --replicas --policy --scheduler --simulate --listen --status --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --simulate --sessions --batch --replicas --policy --seed --svg --replica --listen --status --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --replica)
+                --simulate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sessions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --batch)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -210,14 +218,18 @@ _lego() {
                     return 0
                     ;;
                 --policy)
-                    COMPREPLY=($(compgen -W "sticky least-load consistent-hash prefix round-robin" -- "${cur}"))
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --scheduler)
-                    COMPREPLY=($(compgen -W "off lease watermark" -- "${cur}"))
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --simulate)
+                --svg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --replica)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -227,6 +239,10 @@ _lego() {
                     ;;
                 --status)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)

@@ -37,7 +37,7 @@ complete -c lego -n "__fish_lego_needs_command" -s V -l version -d 'Print versio
 complete -c lego -n "__fish_lego_needs_command" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_needs_command" -f -a "preflight" -d 'Check whether a run may start'
 complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
-complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Say what a pool of engines would do under a load (serving is not built yet)'
 complete -c lego -n "__fish_lego_needs_command" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_needs_command" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
 complete -c lego -n "__fish_lego_needs_command" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
@@ -118,19 +118,20 @@ complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s q -l quiet -d 
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A replica; can be repeated' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'File with one replica a line, or `-` for stdin' -r -F
-complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'How a session finds its replica' -r -f -a "sticky\t''
-least-load\t''
-consistent-hash\t''
-prefix\t''
-round-robin\t''"
-complete -c lego -n "__fish_lego_using_subcommand balance" -l scheduler -d 'Which sessions may run' -r -f -a "off\t''
-lease\t''
-watermark\t''"
-complete -c lego -n "__fish_lego_using_subcommand balance" -l simulate -d 'Simulate with a profile or with shards instead of serving' -r -F
-complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l simulate -d 'Model and accelerator to simulate: moe30b, dense32b' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l sessions -d 'Sessions at a time, each followed by another' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l batch -d 'Sessions in all: the time to the end of the last counts' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'Replicas of the engine' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'Ways to serve it: sticky, round-robin, cap, cap:N, lease, lease:SECONDS' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l seed -d 'Makes the sessions' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l svg -d 'Draw the throughput against the number of sessions, up to --sessions, into this file' -r -F
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A replica to serve; can be repeated (not built yet)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on (not built yet)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer (not built yet)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand balance" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
@@ -321,7 +322,7 @@ complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "preflight" -d 'Check whether a run may start'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
-complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Spread sessions over engine replicas, each session staying on its own (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Say what a pool of engines would do under a load (serving is not built yet)'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'

@@ -19,8 +19,7 @@ const POINTS: usize = 10;
 
 /// Say what a pool of engines would do under a load (serving is not built yet)
 ///
-/// `--simulate` runs coding agents against a model of a pool, second by second, with the code that holds turns back in a real
-/// one: `sticky` holds none; `cap:48` lets 48 sessions of a replica work at a time, and `cap` finds the best number;
+/// `--simulate` runs coding agents against a model of a pool, second by second: `sticky` holds none; `cap:48` lets 48 sessions of a replica work at a time, and `cap` finds the best number;
 /// `lease` gives the place of a session that has been idle for 20 s to one that waits. A run counts 2,400 s after 600 s of warming up;
 /// `--batch` counts the time until all of so many sessions have ended.
 #[derive(Debug, clap::Args)]

@@ -108,7 +108,7 @@ fn what_is_not_built_is_no_unknown_key() {
     for (text, key) in [
         ("[async]\nenabled = true", "async"),
         ("[train]\nlora = { rank = 8 }", "train.lora"),
-        ("[sandbox]\nbackend = \"harbor\"", "sandbox.backend"),
+        ("[capture]\nbuilder = \"tree\"", "capture.builder"),
         ("[engine]\nweight_sync = \"lora\"", "engine.weight_sync"),
         ("[scaffold]\nname = \"qwen-code\"", "scaffold.name"),
         ("[[scaffold.mix]]\nname = \"opencode\"", "scaffold.mix"),
