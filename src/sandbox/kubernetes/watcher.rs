@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::client::{self, Refused};
+use super::state::{self, Phase};
 
 /// Seconds after which the server ends a watch, and another begins.
 const LENGTH: u32 = 240;
@@ -20,6 +21,8 @@ const LENGTH: u32 = 240;
 const SILENCE: Duration = Duration::from_secs(LENGTH as u64 + 30);
 /// Time for a list; after that comes the next attempt.
 const LIST: Duration = Duration::from_mins(1);
+/// What a kubelet says while it waits to pull again.
+const BACK_OFF: &str = "ImagePullBackOff";
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -87,7 +90,10 @@ impl Pods {
     fn tell(&self, name: &str, known: Known) {
         let pods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pod) = pods.get(name) {
-            pod.send_replace(known);
+            let older = matches!((&*pod.borrow(), &known), (Known::Pod(old), Known::Pod(new)) if says_less(old, new));
+            if !older {
+                pod.send_replace(known);
+            }
         }
     }
 
@@ -101,6 +107,16 @@ impl Pods {
             }
         }
     }
+}
+
+/// Whether the newer state only repeats that an image cannot be had, and the older says why: who has not read that yet
+/// would never learn it.
+fn says_less(old: &Pod, new: &Pod) -> bool {
+    let words = |pod: &Pod| match state::read(pod) {
+        Phase::NoImage { reason, .. } => Some(reason.starts_with(BACK_OFF)),
+        _ => None,
+    };
+    (words(old), words(new)) == (Some(false), Some(true))
 }
 
 async fn follow(api: &Api<Pod>, selector: &str, pods: &Pods) -> Result<(), Refused> {
@@ -139,5 +155,39 @@ async fn follow(api: &Api<Pod>, selector: &str, pods: &Pods) -> Result<(), Refus
                 WatchEvent::Error(status) => return Err(Refused::Busy(status.message, None)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn why_an_image_cannot_be_had_is_not_lost_to_what_only_repeats_it() {
+        let pods = Pods::default();
+        let mut known = pods.0.lock().unwrap().entry("a".to_owned()).or_default().subscribe();
+        let waits = |reason: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": "m"}});
+            let status = json!({"phase": "Pending", "containerStatuses": [
+                {"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}
+            ]});
+            Known::Pod(Box::new(serde_json::from_value(json!({"status": status})).unwrap()))
+        };
+        let mut seen = |reason: &str| {
+            pods.tell("a", waits(reason));
+            match &*known.borrow_and_update() {
+                Known::Pod(pod) => match state::read(pod) {
+                    Phase::NoImage { reason, .. } => reason,
+                    phase => format!("{phase:?}"),
+                },
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(seen("ImagePullBackOff"), "ImagePullBackOff: m");
+        assert_eq!(seen("ErrImagePull"), "ErrImagePull: m");
+        assert_eq!(seen("ImagePullBackOff"), "ErrImagePull: m");
+        assert!(seen("ContainerCreating").starts_with("Waiting"));
     }
 }
