@@ -86,38 +86,39 @@ pub(crate) fn run(printer: &Printer, args: &BalanceArgs) -> Result<Exit, Failure
         return draw(printer, args, &scenario, path);
     }
     let reports: Vec<Report> = args.policy.iter().map(|policy| simulate(&scenario, *policy)).collect();
-    printer.rows(args.format.format, &reports, |reports| {
-        let header = [
-            "POLICY",
-            "TOKENS/S",
-            "HIT RATE",
-            "AGAIN",
-            "MAX HOLD S",
-            "P50 S",
-            "P90 S",
-            "P99 S",
-            "MAKESPAN S",
-        ];
-        table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], reports.iter().map(row))
-    })?;
+    print(printer, args, &reports, "SESSIONS")?;
     Ok(Exit::Ok)
 }
 
-fn row(report: &Report) -> Vec<String> {
-    let latency = report.turn_latency_s;
-    vec![
-        report.policy.clone(),
-        format!("{:.0}", report.output_tokens_per_s),
-        format!("{:.3}", report.hit_rate),
-        format!("{:.1}", report.recomputed_per_output),
-        format!("{:.0}", report.max_hold_s),
-        format!("{:.1}", latency.p50),
-        format!("{:.1}", latency.p90),
-        format!("{:.1}", latency.p99),
+/// A column's header, and what stands in it.
+type Column = (&'static str, fn(&Report) -> String);
+
+const COLUMNS: [Column; 10] = [
+    ("POLICY", |report| report.policy.clone()),
+    ("SESSIONS", |report| report.sessions.to_string()),
+    ("TOKENS/S", |report| format!("{:.0}", report.output_tokens_per_s)),
+    ("HIT RATE", |report| format!("{:.3}", report.hit_rate)),
+    ("AGAIN", |report| format!("{:.1}", report.recomputed_per_output)),
+    ("MAX HOLD S", |report| format!("{:.0}", report.max_hold_s)),
+    ("P50 S", |report| format!("{:.1}", report.turn_latency_s.p50)),
+    ("P90 S", |report| format!("{:.1}", report.turn_latency_s.p90)),
+    ("P99 S", |report| format!("{:.1}", report.turn_latency_s.p99)),
+    ("MAKESPAN S", |report| {
         report
             .makespan_s
-            .map_or_else(|| "-".to_owned(), |makespan| format!("{makespan:.0}")),
-    ]
+            .map_or_else(|| "-".to_owned(), |makespan| format!("{makespan:.0}"))
+    }),
+];
+
+/// Writes the reports; a table has all columns but the one that says nothing here.
+fn print(printer: &Printer, args: &BalanceArgs, reports: &[Report], without: &str) -> Result<(), Failure> {
+    printer.rows(args.format.format, reports, |reports| {
+        let shown = || COLUMNS.iter().filter(|(header, _)| *header != without);
+        let header: Vec<&str> = shown().map(|(header, _)| *header).collect();
+        let numbers: Vec<usize> = (1..header.len()).collect();
+        let row = |report: &Report| shown().map(|(_, cell)| cell(report)).collect();
+        table(&header, &numbers, reports.iter().map(row))
+    })
 }
 
 fn draw(printer: &Printer, args: &BalanceArgs, scenario: &Scenario, path: &std::path::Path) -> Result<Exit, Failure> {
@@ -139,27 +140,8 @@ fn draw(printer: &Printer, args: &BalanceArgs, scenario: &Scenario, path: &std::
     );
     fs_err::write(path, picture(&series, &title))
         .map_err(|error| Failure::unavailable("the picture could not be written").source(error))?;
-    let reports: Vec<&Report> = series.iter().flat_map(|(_, reports)| reports).collect();
-    printer.rows(args.format.format, &reports, |reports| {
-        let rows = reports.iter().map(|report| {
-            let mut cells = row(report);
-            cells.insert(1, report.sessions.to_string());
-            cells.pop();
-            cells
-        });
-        let header = [
-            "POLICY",
-            "SESSIONS",
-            "TOKENS/S",
-            "HIT RATE",
-            "AGAIN",
-            "MAX HOLD S",
-            "P50 S",
-            "P90 S",
-            "P99 S",
-        ];
-        table(&header, &[1, 2, 3, 4, 5, 6, 7, 8], rows)
-    })?;
+    let reports: Vec<Report> = series.into_iter().flat_map(|(_, reports)| reports).collect();
+    print(printer, args, &reports, "MAKESPAN S")?;
     printer.note(format_args!("{}", path.display()));
     Ok(Exit::Ok)
 }

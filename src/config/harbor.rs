@@ -42,6 +42,13 @@ impl Default for HarborSection {
     }
 }
 
+impl HarborSection {
+    /// The agent that Harbor is asked for, by `scaffold.name` where the section names none.
+    pub fn agent<'a>(&'a self, scaffold: &'a str) -> &'a str {
+        self.agent.as_deref().unwrap_or(scaffold)
+    }
+}
+
 /// An API by Harbor's name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

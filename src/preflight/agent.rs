@@ -56,8 +56,7 @@ const INSIDE: [&str; 5] = ["claude-code", "codex", "mini-swe-agent", "opencode",
 
 impl Agent {
     fn of_harbor(&self, run: &Loaded) -> Vec<Finding> {
-        let (scaffold, harbor) = (&run.config.scaffold, &run.config.sandbox.harbor);
-        let agent = harbor.agent.as_deref().unwrap_or(&scaffold.name);
+        let agent = run.config.sandbox.harbor.agent(&run.config.scaffold.name);
         let proxy = &run.config.proxy;
         let local = ["127.", "localhost", "[::1]"]
             .iter()

@@ -35,10 +35,6 @@ fn task_failure(error: &TaskError) -> Failure {
     }
 }
 
-fn setup(error: &SandboxError) -> Failure {
-    Failure::setup(error)
-}
-
 impl TrialContext {
     /// Starts the trial's sandbox and makes it ready for the agent.
     pub(super) async fn set_up(&self, plan: &TrialPlan, attempt: u32) -> Result<Ready, Failure> {
@@ -68,13 +64,15 @@ impl TrialContext {
         let owned = stages.iter().flat_map(|stage| owned_paths(&plan.task, stage)).collect();
         let owned = Owned::keep(inside, workdir, owned, &folder)
             .await
-            .map_err(|error| setup(&error))?;
+            .map_err(|error| Failure::sandbox(&error))?;
         let before = if history.is_gone() {
-            Changes::names(inside).await.map_err(|error| setup(&error))?
+            Changes::names(inside).await.map_err(|error| Failure::sandbox(&error))?
         } else {
             Vec::new()
         };
-        let watch = Watch::look(inside, workdir).await.map_err(|error| setup(&error))?;
+        let watch = Watch::look(inside, workdir)
+            .await
+            .map_err(|error| Failure::sandbox(&error))?;
         Ok(Ready {
             sandbox,
             stages,
@@ -153,10 +151,10 @@ async fn users_exist(sandbox: &dyn Sandbox, stages: &[Stage]) -> Result<(), Fail
             Err(error @ SandboxError::Exec { .. }) => {
                 return Err(Failure {
                     retry: false,
-                    ..setup(&error)
+                    ..Failure::sandbox(&error)
                 });
             }
-            Err(error) => return Err(setup(&error)),
+            Err(error) => return Err(Failure::sandbox(&error)),
         }
     }
     Ok(())

@@ -16,10 +16,7 @@ const COMPOSE: [&str; 4] = [
 /// Why the backend cannot run this task, if it cannot: said before anything starts, and by the trial itself.
 pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<String> {
     let folder = task.dir.display();
-    if section.backend == BackendName::Harbor {
-        return None;
-    }
-    if task.config.environment.gpus.is_some_and(|gpus| gpus > 0) {
+    if section.backend != BackendName::Harbor && task.config.environment.gpus.is_some_and(|gpus| gpus > 0) {
         return Some(format!("{folder} asks for a GPU: no backend gives one to a task yet"));
     }
     match section.backend {

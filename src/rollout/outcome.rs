@@ -1,6 +1,7 @@
 //! From what happened to an outcome: whose doing it was, and whether it is tried again (sandbox.md §4).
 
 use crate::proxy::SessionCapture;
+use crate::sandbox::SandboxError;
 use crate::scaffold::{AgentEnd, ScaffoldError};
 use crate::trajectory::Outcome;
 
@@ -27,6 +28,14 @@ impl Failure {
             outcome: Outcome::EnvSetupFailed,
             reason: reason.into(),
             retry: true,
+        }
+    }
+
+    /// The same where the sandbox says so: what no other try can mend is not tried again.
+    pub(super) fn sandbox(error: &SandboxError) -> Self {
+        Self {
+            retry: !error.is_last(),
+            ..Self::setup(error)
         }
     }
 
@@ -140,7 +149,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::SandboxError;
 
     #[test]
     fn the_policys_doing_is_graded_and_the_environments_is_not() {

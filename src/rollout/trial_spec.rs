@@ -58,10 +58,7 @@ impl TrialContext {
         let spec = self.sandbox_spec(plan, label, tests)?;
         match tokio::time::timeout(setup, self.backend.create(spec)).await {
             Ok(Ok(sandbox)) => Ok(sandbox),
-            Ok(Err(error)) => Err(Failure {
-                retry: !error.is_last(),
-                ..Failure::setup(&error)
-            }),
+            Ok(Err(error)) => Err(Failure::sandbox(&error)),
             Err(_) => Err(Failure::not_ready(format!(
                 "the sandbox was not ready within {setup:?}"
             ))),

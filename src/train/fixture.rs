@@ -34,9 +34,9 @@ pub(super) fn episode(id: &str, group: &str, reward: Option<f32>) -> Episode {
     }
 }
 
-/// A trainer over a policy of two small layers and 32 tokens.
-pub(super) fn policy(seed: u64) -> Trainer {
-    let config = ModelConfig {
+/// Two small layers and 32 tokens.
+pub(super) fn shape() -> ModelConfig {
+    ModelConfig {
         hidden_size: 32,
         num_hidden_layers: 2,
         num_attention_heads: 4,
@@ -44,8 +44,17 @@ pub(super) fn policy(seed: u64) -> Trainer {
         head_dim: 8,
         intermediate_size: 64,
         ..ModelConfig::tiny(32)
-    };
-    Trainer::new(Weights::init(config, seed).unwrap(), Device::Cpu, AdamW::default()).unwrap()
+    }
+}
+
+/// A fresh trainer over a policy of this shape.
+pub(super) fn trainer(shape: ModelConfig, seed: u64) -> Trainer {
+    Trainer::new(Weights::init(shape, seed).unwrap(), Device::Cpu, AdamW::default()).unwrap()
+}
+
+/// One of the small shape.
+pub(super) fn policy(seed: u64) -> Trainer {
+    trainer(shape(), seed)
 }
 
 /// A critic of the same shape, fresh.

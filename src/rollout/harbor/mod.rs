@@ -13,7 +13,7 @@ mod tests;
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::process::Command;
@@ -115,11 +115,6 @@ impl Harbor {
     pub fn version(&self) -> &str {
         &self.version
     }
-
-    /// The agent that it is asked for.
-    pub fn agent<'a>(&'a self, scaffold: &'a ScaffoldSection) -> &'a str {
-        self.section.agent.as_deref().unwrap_or(&scaffold.name)
-    }
 }
 
 fn command_of(section: &HarborSection) -> Command {
@@ -140,7 +135,7 @@ impl HarborAgent {
     /// As `harbor` runs it for `[scaffold]`.
     pub fn new(harbor: &Harbor, scaffold: &ScaffoldSection) -> Self {
         Self {
-            name: harbor.agent(scaffold).to_owned(),
+            name: harbor.section.agent(&scaffold.name).to_owned(),
             version: format!("harbor {}", harbor.version()),
         }
     }
@@ -192,19 +187,19 @@ impl TrialContext {
         record: &mut TrialRecord,
     ) -> Result<Outcome, Failure> {
         let session = self.open_session(plan)?;
-        let agent = harbor.agent(&self.scaffold_section);
+        let agent = harbor.section.agent(&self.scaffold_section.name);
         let run = Run {
             plan,
             name: unique(plan),
             agent,
             session: trial_config::calls_a_model(agent).then_some(&session),
         };
-        let (began, ran) = (Instant::now(), self.run_harbor(harbor, &run).await);
+        let ran = self.run_harbor(harbor, &run).await;
         let closed = self.close(&session, record).await;
         let result = ran?;
         closed?;
         self.show(plan, &run.name);
-        result.times(record, began.elapsed());
+        result.times(record);
         let capture = record.capture.clone().unwrap_or_default();
         let judged = failure::outcome(&result, &capture, run.session.is_some());
         if let Err(failure) = &judged

@@ -131,7 +131,7 @@ impl HarborResult {
     }
 
     /// Notes when its phases were, and who the agent was.
-    pub(super) fn times(&self, record: &mut TrialRecord, whole: Duration) {
+    pub(super) fn times(&self, record: &mut TrialRecord) {
         let steps = self.step_results.as_deref().unwrap_or_default();
         let over = |own: Option<TimeSpan>, of: fn(&Step) -> Option<TimeSpan>| {
             let spans = own.into_iter().chain(steps.iter().filter_map(of));
@@ -148,7 +148,6 @@ impl HarborResult {
         record.timings.env_setup_s = seconds(self.environment_setup) + seconds(self.agent_setup);
         record.timings.agent_s = seconds(agent);
         record.timings.verify_s = seconds(verifier);
-        tracing::debug!(seconds = whole.as_secs_f32(), "Harbor ended a trial");
         record.report = Some(AgentReport::uncounted(AgentEnd::Completed));
         record.agent_version.clone_from(&self.agent_info.version);
     }

@@ -1,12 +1,12 @@
 //! Rollout correction, a KL in the reward, a critic and prescribed experts, through whole steps.
 #![expect(clippy::float_cmp, reason = "the compared values are exact")]
 
-use lego_policy::{AdamW, Device, ModelConfig, Moe, Trainer, Weights};
+use lego_policy::{ModelConfig, Moe, Trainer};
 
 use super::tests::{section, updater};
 use super::*;
 use crate::config::{AlgorithmName, LossName, RejectionRule, RolloutIs, RoutingReplay, TrainSection};
-use crate::train::fixture::{all_weights, batch, critic, policy, record, settings};
+use crate::train::fixture::{all_weights, batch, critic, policy, record, settings, shape, trainer};
 use crate::trajectory::{Experts, RoutedRows};
 
 /// A batch whose recorded log-probs are another policy's.
@@ -130,12 +130,7 @@ fn a_critic_learns_beside_the_policy_and_alone_while_it_warms_up() {
 
 /// A small policy with routed experts.
 fn mixture() -> Trainer {
-    let config = ModelConfig {
-        hidden_size: 32,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 8,
+    let mixture = ModelConfig {
         intermediate_size: 24,
         family: lego_policy::Family::Mixtral,
         moe: Some(Moe {
@@ -145,9 +140,9 @@ fn mixture() -> Trainer {
             norm_topk_prob: true,
             dense_layers: Vec::new(),
         }),
-        ..ModelConfig::tiny(32)
+        ..shape()
     };
-    Trainer::new(Weights::init(config, 4).unwrap(), Device::Cpu, AdamW::default()).unwrap()
+    trainer(mixture, 4)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use lego::sandbox::{ExecRequest, SandboxError};
 use serde_json::json;
 
 use super::fake::Fault;
-use super::{Faked, image, options, says, spec};
+use super::{Faked, image, options, says, spec, works_on_and_ends};
 
 fn fault(method: &'static str, path: &'static str, code: u16, message: &'static str) -> Fault {
     Fault {
@@ -123,13 +123,7 @@ async fn a_stream_that_breaks_is_made_anew_and_nothing_is_lost() {
     assert_eq!(says(sandbox.as_ref(), "cat /tmp/once").await, "x\n");
     // What was said is more than one of them carries.
     assert!(faked.fake.asked("/exec") > before, "no stream broke");
-    assert_eq!(
-        sandbox.end_processes().await.unwrap(),
-        0,
-        "the way in was counted as left running"
-    );
-    assert_eq!(says(sandbox.as_ref(), "echo still").await, "still\n");
-    sandbox.destroy().await.unwrap();
+    works_on_and_ends(sandbox.as_ref()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

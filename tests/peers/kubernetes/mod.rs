@@ -69,3 +69,14 @@ fn spec(image: &str) -> SandboxSpec {
 async fn says(sandbox: &dyn Sandbox, script: &str) -> String {
     sandbox.exec(ExecRequest::shell(script)).await.unwrap().output
 }
+
+/// Whatever happened to its streams.
+async fn works_on_and_ends(sandbox: &dyn Sandbox) {
+    assert_eq!(
+        sandbox.end_processes().await.unwrap(),
+        0,
+        "the way in was counted as left running"
+    );
+    assert_eq!(says(sandbox, "echo still").await, "still\n");
+    sandbox.destroy().await.unwrap();
+}

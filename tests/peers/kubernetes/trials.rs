@@ -8,7 +8,7 @@ use lego::sandbox::{ExecRequest, SandboxError, SandboxSpec};
 use serde_json::{Value, json};
 
 use super::fake::Fake;
-use super::{Faked, cluster, image, options, says, spec};
+use super::{Faked, cluster, image, options, says, spec, works_on_and_ends};
 use crate::{root, succeeds};
 
 /// A task of this image and a run on it, in a folder.
@@ -188,13 +188,7 @@ async fn a_stream_that_is_killed_from_inside_is_made_anew() {
         assert!(says(sandbox.as_ref(), kill).await.contains("killed"));
     }
     assert_eq!(says(sandbox.as_ref(), "cat /tmp/once").await, "x\nx\nx\n");
-    assert_eq!(
-        sandbox.end_processes().await.unwrap(),
-        0,
-        "the way in was counted as left running"
-    );
-    assert_eq!(says(sandbox.as_ref(), "echo still").await, "still\n");
-    sandbox.destroy().await.unwrap();
+    works_on_and_ends(sandbox.as_ref()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
