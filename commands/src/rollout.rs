@@ -14,7 +14,8 @@ const EXAMPLES: &str = "\
 Examples:
   lego rollout run.toml -o shards
   lego rollout run.toml --eval --group-size 4 --tasks ids.txt --format json | jq '.[0].pass_at_1'
-  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -";
+  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -
+  lego rollout run.toml --follow /mnt/runs/quickstart";
 
 /// Sample episodes from the policy and write them as Parquet shards
 ///
@@ -33,7 +34,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "FILE|-")]
     pub(crate) tasks: Option<PathBuf>,
     /// Folder for the shards and the trials
-    #[arg(short, long, value_name = "DIR", required_unless_present_any = ["eval", "dry_run", "reap", "purge_infra"])]
+    #[arg(short, long, value_name = "DIR", required_unless_present_any = ["eval", "dry_run", "reap", "purge_infra", "follow"])]
     pub(crate) out: Option<PathBuf>,
     /// The agent (`scaffold.name`)
     #[arg(long, value_name = "NAME")]
@@ -56,6 +57,12 @@ pub(crate) struct RolloutArgs {
     /// Validate: print pass@k instead of one row a trial; shards and trials only with -o
     #[arg(long)]
     pub(crate) eval: bool,
+    /// Sample for the trainer that publishes at this place, a folder or a bucket's URL, until it ends
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["out", "eval", "tasks", "fresh", "max_failures", "print"])]
+    pub(crate) follow: Option<String>,
+    /// Name among those that follow; one that is started again under its name goes on with its groups at once
+    #[arg(long, value_name = "NAME", requires = "follow", value_parser = name)]
+    pub(crate) name: Option<String>,
     /// Print what would run, as data, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -70,6 +77,15 @@ pub(crate) struct RolloutArgs {
     purge_infra: bool,
     #[command(flatten)]
     pub(crate) format: FormatArg,
+}
+
+/// A name that is part of those of files.
+fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if text.is_empty() || text.len() > 60 || !text.chars().all(fits) {
+        return Err("expected up to 60 ASCII letters, digits, `_` or `-`".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// What alone is printed.
@@ -118,6 +134,9 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
     if args.dry_run {
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);
+    }
+    if let Some(place) = &args.follow {
+        return wiring::follow(printer, loaded, place, &args);
     }
     wiring::rollout(printer, loaded, &args)
 }

@@ -14,7 +14,10 @@ const EXAMPLES: &str = "\
 Examples:
   lego train run.toml
   lego train run.toml --steps 5 --set rollout.group_size=4
-  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -";
+  lego train run.toml --async
+  lego train run.toml --plan --durations trial=90,update=60,publish=5
+  lego rollout run.toml -o shards --print paths | lego train run.toml --shards -
+  lego train run.toml --publish /mnt/runs/quickstart";
 
 /// Train the policy: rollouts, update, new weights, step by step
 ///
@@ -40,9 +43,18 @@ pub(crate) struct TrainArgs {
     /// Where to compute (`policy.device`): cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceName>,
-    /// Rollouts and updates side by side (not built yet)
+    /// Rollouts and updates side by side (`async.enabled`)
     #[arg(long = "async")]
     asynchronous: bool,
+    /// Train on what `lego rollout --follow` samples, and publish weights there: a folder, or a bucket's URL
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) publish: Option<String>,
+    /// Print what settings of `[async]` would come to by an earlier run's durations, and stop
+    #[arg(long)]
+    plan: bool,
+    /// With `--plan`: the run directory to measure, or `trial=SECONDS,update=SECONDS,publish=SECONDS` (the run's own directory)
+    #[arg(long, value_name = "RUN|LIST", requires = "plan")]
+    durations: Option<String>,
     /// Print what would run, as data, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -52,19 +64,23 @@ pub(crate) struct TrainArgs {
 
 #[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
 pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
-    if args.asynchronous {
-        return Err(Failure::not_built("lego train --async").hint("without `--async`, rollouts and updates take turns"));
-    }
     let steps = args.steps.map(|steps| Override::flag("--steps", "train.steps", steps));
     let device = args
         .device
         .map(|device| Override::flag("--device", "policy.device", device));
-    let loaded = args.config.load(steps.into_iter().chain(device).collect())?;
+    let asynchronous =
+        (args.asynchronous || args.publish.is_some()).then(|| Override::flag("--async", "async.enabled", true));
+    let loaded = args
+        .config
+        .load(steps.into_iter().chain(device).chain(asynchronous).collect())?;
+    if args.plan {
+        return wiring::plan(printer, &loaded, args.durations.as_deref(), args.format);
+    }
     if preflight::refuses(
         printer,
         &loaded,
         preflight::Purpose::Train {
-            from_shards: !args.shards.is_empty(),
+            from_shards: !args.shards.is_empty() || args.publish.is_some(),
         },
     ) {
         return Ok(Exit::Negative);

@@ -4,6 +4,7 @@
 //! sections. Parsing touches no network; the only place that knows the precedence of layers is here.
 //! Faults leave as data (`ConfigError`): drawing them is `commands`' business.
 
+mod asynchronous;
 mod check;
 mod critic;
 mod data;
@@ -37,6 +38,7 @@ mod unsupported;
 mod value;
 mod verifier;
 
+pub use asynchronous::AsyncSection;
 pub use critic::CriticSection;
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
@@ -104,6 +106,8 @@ pub struct RunConfig {
     pub rollout: RolloutSection,
     /// The update.
     pub train: TrainSection,
+    /// Sampling and updates side by side.
+    pub r#async: AsyncSection,
     /// What is left out of it.
     pub filter: FilterSection,
     /// Validation.
@@ -115,6 +119,15 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// Groups that an update takes with `async.enabled`.
+    pub fn groups_per_update(&self) -> u32 {
+        let groups = self.rollout.groups_per_step;
+        match self.r#async.require_batches {
+            Some(batches) => self.train.mini_batch.unwrap_or(groups).saturating_mul(batches),
+            None => groups,
+        }
+    }
+
     /// Whether the engine is asked which experts each token went through.
     pub fn records_routing(&self) -> bool {
         self.capture.routing || self.train.routing_replay == RoutingReplay::R3

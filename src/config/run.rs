@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ pub struct RunSection {
     pub seed: u64,
     /// Groups runs on a board.
     pub project: String,
+    /// Where nothing has happened for so long, it is said what the run is busy with.
+    pub no_progress: HumanDuration,
 }
 
 impl Default for RunSection {
@@ -27,6 +30,7 @@ impl Default for RunSection {
             dir: PathBuf::from("runs"),
             seed: 42,
             project: "lego".to_owned(),
+            no_progress: HumanDuration::from_secs(30 * 60),
         }
     }
 }

@@ -106,7 +106,6 @@ fn wrong_values_are_named_in_words() {
 #[test]
 fn what_is_not_built_is_no_unknown_key() {
     for (text, key) in [
-        ("[async]\nenabled = true", "async"),
         ("[train]\nlora = { rank = 8 }", "train.lora"),
         ("[capture]\nbuilder = \"tree\"", "capture.builder"),
         ("[engine]\nweight_sync = \"lora\"", "engine.weight_sync"),

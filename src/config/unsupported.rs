@@ -5,7 +5,6 @@
 
 /// Sections and keys.
 const KEYS: &[&str] = &[
-    "async",
     "balance",
     "scaffold.mix",
     "sandbox.mounts",

@@ -13,6 +13,7 @@ use super::generate::generate;
 use super::sampled::{Durable, refuse_failed};
 use super::settings::refuse_other_run;
 use super::stack::{Stack, StackOptions, Work};
+use super::watchdog::watched;
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
@@ -89,6 +90,8 @@ pub struct CollectEnd {
 
 /// Runs every trial that the folder does not hold yet.
 pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
+    let (observer, _watchdog) = watched(&job.observer, job.loaded.config.run.no_progress.0);
+    job.observer = observer;
     if let Some(most) = job.max_failures {
         job.stop_after(most);
     }

@@ -9,7 +9,7 @@ use super::blocking::blocking;
 use super::first::First;
 use super::remote_engines::{self, Servers};
 use crate::config::{EngineKind, RunConfig};
-use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, RecordedTurn, Recording, ReplayEngine};
+use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, PauseMode, RecordedTurn, Recording, ReplayEngine};
 use crate::prompt::{Message, PromptBuilder, Role, ToolCall};
 use crate::trajectory::PolicyVersion;
 
@@ -31,6 +31,21 @@ pub(super) enum Serving {
 }
 
 impl Serving {
+    /// The same once the answers that are being sampled have ended; those that were asked for meanwhile are sampled by
+    /// the new weights. Sampling goes on whatever came of it.
+    pub(super) async fn publish_between(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+        let engine: Arc<dyn Engine> = match self {
+            Self::Embedded(engine) => Arc::clone(engine) as Arc<dyn Engine>,
+            Self::Remote(servers) => servers.engine(),
+            Self::Fixed => return Ok(()),
+        };
+        engine.pause(PauseMode::Wait).await?;
+        let published = self.publish(version, weights).await;
+        let resumed = engine.resume().await;
+        published?;
+        Ok(resumed?)
+    }
+
     /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.
     pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
         match self {

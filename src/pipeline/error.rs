@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::buffer::LedgerError;
+use crate::buffer::meeting::MeetingError;
 use crate::inference::EngineError;
 use crate::prepare::PrepareError;
 use crate::prompt::PromptError;
@@ -26,6 +27,8 @@ impl PipelineError {
                 | Self::AllFailed { .. }
                 | Self::Io(_)
                 | Self::Worker(_)
+                | Self::Meeting(MeetingError::Store { .. })
+                | Self::Silent { .. }
                 | Self::Engine(_)
                 | Self::Sandbox(_)
                 | Self::Harbor(_)
@@ -146,6 +149,19 @@ pub enum PipelineError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Where rollouters and the trainer meet.
+    #[error("{0}")]
+    Meeting(MeetingError),
+    /// The other side was not heard of.
+    #[error("{who} of {place} has not been heard of for {minutes} minutes: start it again, then the same command")]
+    Silent {
+        /// The other side.
+        who: &'static str,
+        /// Where it was looked for.
+        place: String,
+        /// For how long.
+        minutes: u64,
+    },
     /// A file.
     #[error(transparent)]
     Io(#[from] std::io::Error),

@@ -4,6 +4,7 @@
 //! The only module that knows all the others. It holds no arithmetic of its own, and talks to people
 //! through `PipelineEvent`s alone.
 
+mod asynchronous;
 mod blocking;
 mod collect;
 mod engines;
@@ -11,14 +12,18 @@ mod error;
 mod evaluation;
 mod event;
 mod first;
+mod follow;
 mod front;
 mod generate;
+mod group_order;
 mod lineage;
 mod meter;
 mod offline;
 mod online;
 mod order;
+mod planning;
 mod plans;
+mod publishing;
 mod remote_engines;
 mod run;
 mod sampled;
@@ -28,14 +33,18 @@ mod stack;
 mod tasks;
 mod updating;
 mod validations;
+mod watchdog;
 
 pub use collect::{CollectEnd, CollectJob, collect};
 pub use error::PipelineError;
 pub use evaluation::Evaluation;
 pub use event::{Phase, PipelineEvent, PipelineObserver};
+pub use follow::{FollowEnd, FollowJob, follow};
 pub use offline::{OfflineJob, train_from_shards};
 pub use online::{OnlineJob, train_online};
 pub use order::TaskOrder;
+pub use planning::{measured, setting_of};
+pub use publishing::{PublishingJob, train_publishing};
 pub use run::{RunEnd, run_directory};
 pub use serve::{ServeJob, Served, replay_session, serve_proxy};
 pub use stack::StackOptions;

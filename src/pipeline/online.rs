@@ -1,4 +1,4 @@
-//! Online training, synchronous: generate, verify, update, publish, in lockstep.
+//! Online training: what both ways share, and the synchronous one: generate, verify, update, publish, in lockstep.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
+use super::asynchronous;
 use super::blocking::blocking;
 use super::evaluation::{Evaluation, evaluate};
 use super::first::First;
@@ -16,6 +17,7 @@ use super::run::{OpenRun, RunEnd};
 use super::sampled::{Durable, Sampled, refuse_failed, take_silent_groups};
 use super::stack::{Stack, StackOptions, Work};
 use super::updating::{settle, tell_of_mismatch, tell_of_skip, updater};
+use super::watchdog::watched;
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskOrder, TaskSet, plans};
 use crate::config::{Loaded, RunConfig};
 use crate::metrics::StepMetrics;
@@ -39,14 +41,20 @@ pub struct OnlineJob {
 }
 
 /// Trains until the last step, or until it is asked to stop.
-pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
+pub async fn train_online(mut job: OnlineJob) -> Result<RunEnd, PipelineError> {
+    let (observer, _watchdog) = watched(&job.observer, job.loaded.config.run.no_progress.0);
+    job.observer = observer;
     let observer = Arc::clone(&job.observer);
     let (loaded, fresh) = (job.loaded.clone(), job.fresh);
     let mut run = blocking(move || OpenRun::open(&loaded, fresh, &observer)).await??;
     let ended = Online::start(&job, &run).await;
     let result = match ended {
         Ok(online) => {
-            let result = online.steps(&job, &mut run).await;
+            let result = if job.loaded.config.r#async.enabled {
+                asynchronous::steps(&online, &job, &mut run).await
+            } else {
+                online.steps(&job, &mut run).await
+            };
             online.stack.close().await;
             result
         }
@@ -56,12 +64,12 @@ pub async fn train_online(job: OnlineJob) -> Result<RunEnd, PipelineError> {
 }
 
 /// What stays the same over the steps.
-struct Online {
-    stack: Stack,
+pub(super) struct Online {
+    pub stack: Stack,
     train: TaskSet,
-    validation: Vec<TaskEntry>,
-    order: TaskOrder,
-    updater: Arc<Updater>,
+    pub validation: Vec<TaskEntry>,
+    pub order: TaskOrder,
+    pub updater: Arc<Updater>,
 }
 
 impl Online {
@@ -162,6 +170,7 @@ impl Online {
             let replaced: Vec<_> = sampled.replaced.into_iter().map(|episode| episode.episode_id).collect();
             settle(run, step, &report, &replaced)?;
             run.cursor = sampled.cursor;
+            run.drawn_step = step;
             meter::update(&mut metrics, &report);
             tell_of_skip(step, &report, &job.observer);
             if let Some(warning) = tell_of_mismatch(step, &report.metrics, &config.engine).filter(|_| !told_of_mismatch)
@@ -237,7 +246,7 @@ impl Online {
                 break;
             }
             cursor = after;
-            self.fetch_ahead(config, cursor);
+            self.fetch_ahead(config.rollout.groups_per_step as usize, cursor);
             let mut plans = self.plans(config, step, &picked);
             sampled.episodes.extend(durable.take(&mut plans));
             let planned = plans.len();
@@ -277,14 +286,13 @@ impl Online {
     }
 
     /// While a step is sampled, the images of the next one's tasks come.
-    fn fetch_ahead(&self, config: &RunConfig, cursor: u64) {
-        let next = config.rollout.groups_per_step as usize;
+    pub(super) fn fetch_ahead(&self, next: usize, cursor: u64) {
         let (picked, _) = self.order.take(cursor, next, &mut BTreeSet::new());
         let tasks = picked.iter().map(|&index| Arc::clone(&self.train.tasks[index].task));
         self.stack.context.fetch_ahead(tasks.collect());
     }
 
-    fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {
+    pub(super) fn plans(&self, config: &RunConfig, step: u32, picked: &[usize]) -> Vec<TrialPlan> {
         picked
             .iter()
             .flat_map(|&index| plans::training(config, &self.train.tasks[index], step))

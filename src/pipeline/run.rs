@@ -58,8 +58,12 @@ pub(super) struct OpenRun {
     critic: Option<Trainer>,
     /// Last complete step.
     pub step: u32,
-    /// Tasks drawn so far.
+    /// Tasks drawn so far, those of the steps up to `drawn_step`.
     pub cursor: u64,
+    /// Steps of which every group is settled; other than `step` only where groups train out of order.
+    pub drawn_step: u32,
+    /// Last step that has a checkpoint.
+    saved: u32,
     pub lineage: u32,
     /// The checkpoint that this start goes on from.
     resumed_from: Option<PathBuf>,
@@ -83,6 +87,40 @@ pub(super) fn tokenizer_dir(config: &RunConfig) -> PathBuf {
         .tokenizer
         .clone()
         .unwrap_or_else(|| config.policy.model.clone())
+}
+
+/// The trainer, and the critic if there is one, out of the run's hands.
+pub(super) struct Lent {
+    trainer: Trainer,
+    critic: Option<Trainer>,
+    lineage: u32,
+}
+
+impl Lent {
+    /// The weights that the trainer holds.
+    pub(super) fn version(&self) -> PolicyVersion {
+        PolicyVersion {
+            lineage: self.lineage,
+            update: self.trainer.step(),
+        }
+    }
+
+    /// A copy of them.
+    pub(super) fn weights(&self) -> Weights {
+        self.trainer.weights()
+    }
+
+    /// Computes off the threads that serve requests.
+    pub(super) async fn compute<T: Send + 'static>(
+        mut self,
+        work: impl FnOnce(&mut Trainer, Option<&mut Trainer>) -> Result<T, TrainError> + Send + 'static,
+    ) -> Result<(Self, Result<T, TrainError>), PipelineError> {
+        blocking(move || {
+            let result = work(&mut self.trainer, self.critic.as_mut());
+            (self, result)
+        })
+        .await
+    }
 }
 
 impl OpenRun {
@@ -120,13 +158,25 @@ impl OpenRun {
         if config.train.routing_replay != RoutingReplay::Off && trainer.config().moe.is_none() {
             return Err(PipelineError::Config(TrainError::NoExperts.to_string()));
         }
-        let (step, cursor) = match &checkpoint {
+        let (step, cursor, drawn_step) = match &checkpoint {
             Some(checkpoint) => {
                 checkpoint.restore(&mut trainer)?;
-                (checkpoint.state.step, checkpoint.state.data_cursor)
+                let state = &checkpoint.state;
+                (state.step, state.data_cursor, state.data_step.unwrap_or(state.step))
             }
-            None => (0, 0),
+            None => (0, 0, 0),
         };
+        if drawn_step != step && !config.r#async.enabled {
+            return Err(PipelineError::Config(format!(
+                "{} was trained with `async.enabled`, and its groups are not in the order of its steps: go on with it, or \
+                 start another run from {}",
+                path.display(),
+                checkpoint
+                    .as_ref()
+                    .map(|checkpoint| checkpoint.path.display().to_string())
+                    .unwrap_or_default()
+            )));
+        }
         // The line of step 0 is the validation of the untrained policy; it stands as long as a step builds on it.
         let (log, voided) = StepLog::open(&dir, checkpoint.as_ref().map(|_| step), config.log.tensorboard)?;
         let mut ledger = Ledger::open(&dir.ledger())?;
@@ -154,6 +204,8 @@ impl OpenRun {
             critic,
             step: step as u32,
             cursor,
+            drawn_step: drawn_step as u32,
+            saved: step as u32,
             lineage,
             resumed_from: checkpoint.map(|checkpoint| checkpoint.path),
             config_digest: sha256_hex(resolved.as_bytes()),
@@ -180,25 +232,35 @@ impl OpenRun {
         &mut self,
         work: impl FnOnce(&mut Trainer, Option<&mut Trainer>) -> Result<T, TrainError> + Send + 'static,
     ) -> Result<T, PipelineError> {
-        let mut trainer = self.trainer.take().ok_or_else(lost)?;
-        let mut critic = self.critic.take();
-        let (trainer, critic, result) = blocking(move || {
-            let result = work(&mut trainer, critic.as_mut());
-            (trainer, critic, result)
-        })
-        .await?;
-        self.trainer = Some(trainer);
-        self.critic = critic;
+        let lent = self.lend()?;
+        let (lent, result) = lent.compute(work).await?;
+        self.take_back(lent);
         Ok(result?)
     }
 
+    /// Gives the trainer away, for a computation beside which the run goes on.
+    pub(super) fn lend(&mut self) -> Result<Lent, PipelineError> {
+        Ok(Lent {
+            trainer: self.trainer.take().ok_or_else(lost)?,
+            critic: self.critic.take(),
+            lineage: self.lineage,
+        })
+    }
+
+    /// Takes back what `lend` gave.
+    pub(super) fn take_back(&mut self, lent: Lent) {
+        self.trainer = Some(lent.trainer);
+        self.critic = lent.critic;
+    }
+
     /// Writes the checkpoint of the current step.
-    pub(super) fn save(&self) -> Result<PathBuf, PipelineError> {
+    pub(super) fn save(&mut self) -> Result<PathBuf, PipelineError> {
         let state = CheckpointState {
             schema_version: crate::train::checkpoint::STATE_VERSION,
             step: u64::from(self.step),
             version: self.version(),
             data_cursor: self.cursor,
+            data_step: (self.drawn_step != self.step).then_some(u64::from(self.drawn_step)),
             ledger_seq: self.ledger.next_seq(),
             seed: self.seed,
             config_digest: self.config_digest.clone(),
@@ -207,7 +269,13 @@ impl OpenRun {
         let saved = self
             .checkpoints
             .save(self.trainer()?, self.critic.as_ref(), state, &self.tokenizer)?;
+        self.saved = self.step;
         Ok(saved.path)
+    }
+
+    /// The same for a run that ends here, where its last step has none.
+    pub(super) fn save_last(&mut self) -> Result<Option<PathBuf>, PipelineError> {
+        (self.step > self.saved).then(|| self.save()).transpose()
     }
 
     /// Tells where the run stands, and gives what its end will say.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::PipelineError;
+use crate::buffer::meeting::Meeting;
 use crate::rollout::TrialPlan;
 use crate::run_dir::RunDir;
 use crate::shard::ShardReader;
@@ -42,6 +43,17 @@ impl Durable {
             return Ok(Self::default());
         }
         Ok(Self::of(ShardReader::open(&[folder])?.episodes(None).await?))
+    }
+
+    /// Of one step, where rollouters and a trainer meet.
+    pub(super) async fn of_meeting(meeting: &Meeting, step: u32) -> Result<Self, PipelineError> {
+        if let Some(rollouts) = meeting.local_rollouts() {
+            return Self::read(&rollouts.join(format!("{step:06}"))).await;
+        }
+        let place = format!("{}/{step:06}", meeting.rollouts());
+        Ok(Self::of(
+            ShardReader::open_places(&[place]).await?.episodes(None).await?,
+        ))
     }
 
     /// A failure that began before any trial was graded does not count, since what broke all trials may be mended by

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lego_policy::Weights;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -126,7 +127,7 @@ impl Stack {
         let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
         let server = serve(&proxy, front.listener, &stop);
-        let backend = backend(config, options, work.trials);
+        let backend = Arc::new(backend(config, options, work.trials));
         if harbor.is_none() {
             backend.reap().await?;
             if let Isolation::Weak(missing) = backend.isolation().await? {
@@ -159,6 +160,7 @@ impl Stack {
             max_tokens,
             tool_parser: front.tool_parser,
             observer: Arc::new(move |event| watch(PipelineEvent::Rollout(event))),
+            slots: Arc::new(Semaphore::new(config.sandbox.concurrency as usize)),
             cancel: CancellationToken::new(),
         });
         Ok(Self {
@@ -175,13 +177,71 @@ impl Stack {
         self.engine.publish(version, weights).await
     }
 
+    /// The same, once the answers that are being sampled have ended.
+    pub(super) async fn publish_between(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+        self.engine.publish_between(version, weights).await
+    }
+
+    /// Whether other weights can be served beside those of the run: in this process, to agents that are told where.
+    pub(super) fn can_serve_beside(&self, config: &RunConfig) -> bool {
+        matches!(self.engine, Serving::Embedded(_))
+            && config.proxy.public_url.is_none()
+            && self.context.harbor.is_none()
+    }
+
+    /// The same sandboxes and the same agent in front of these weights, whatever the run's engine serves.
+    pub(super) async fn beside(
+        &self,
+        config: &RunConfig,
+        version: PolicyVersion,
+        weights: Weights,
+    ) -> Result<Beside, PipelineError> {
+        let mut config = config.clone();
+        let host = self.context.proxy_address.ip();
+        config.proxy.listen = std::net::SocketAddr::new(host, 0).to_string();
+        let first = First::Trainer {
+            weights,
+            version,
+            folder: PathBuf::new(),
+        };
+        let front = Front::open(&config, first, &self.stop).await?;
+        let proxy = Proxy::new(front.options);
+        let stop = self.stop.child_token();
+        let server = serve(&proxy, front.listener, &stop);
+        let context = Arc::new(TrialContext {
+            proxy,
+            proxy_address: front.address,
+            ..TrialContext::clone(&self.context)
+        });
+        Ok(Beside { context, stop, server })
+    }
+
     /// Ends trials that still run, the proxy and the engine.
     pub(super) async fn close(self) {
         self.context.cancel.cancel();
-        self.stop.cancel();
-        if tokio::time::timeout(CLOSE, self.server).await.is_err() {
-            tracing::warn!("the proxy did not end within {CLOSE:?}");
-        }
+        end(&self.stop, self.server).await;
+    }
+}
+
+/// Other weights than the run's, served to trials of their own.
+pub(super) struct Beside {
+    pub context: Arc<TrialContext>,
+    stop: CancellationToken,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl Beside {
+    /// Ends its proxy and its engine.
+    pub(super) async fn close(self) {
+        end(&self.stop, self.server).await;
+    }
+}
+
+/// Ends a proxy.
+async fn end(stop: &CancellationToken, server: JoinHandle<std::io::Result<()>>) {
+    stop.cancel();
+    if tokio::time::timeout(CLOSE, server).await.is_err() {
+        tracing::warn!("the proxy did not end within {CLOSE:?}");
     }
 }
 

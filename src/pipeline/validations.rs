@@ -31,7 +31,8 @@ pub(super) fn validations(steps: &[StepMetrics]) -> Vec<Validation> {
     steps
         .iter()
         .map(|metrics| Validation {
-            step: metrics.step,
+            // One that ran beside the updates ends during a later step.
+            step: metrics.get("val/of_step").map_or(metrics.step, |step| step as u64),
             scores: scores(metrics),
         })
         .filter(|validation| !validation.scores.is_empty())

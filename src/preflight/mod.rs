@@ -4,6 +4,7 @@
 //! a config or prints.
 
 mod agent;
+mod asynchronous;
 mod batch;
 mod chat_template;
 mod cluster;
@@ -100,6 +101,7 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(engine::Engine),
         Box::new(token_budget::TokenBudget),
         Box::new(batch::Batch),
+        Box::new(asynchronous::Asynchronous),
         Box::new(schedule::Schedule),
         Box::new(sandbox::Sandbox),
         Box::new(agent::Agent),

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::harbor::Harbor;
@@ -31,11 +32,12 @@ use crate::verifier::{HackFlag, Verdict};
 const FETCHES: usize = 2;
 
 /// What all trials of a rollout share.
+#[derive(Clone)]
 pub struct TrialContext {
     /// Identity of the run.
     pub run_id: String,
     /// Makes sandboxes.
-    pub backend: Backend,
+    pub backend: Arc<Backend>,
     /// The agent.
     pub scaffold: Arc<dyn Scaffold>,
     /// Who runs whole trials in place of backend and scaffold, where Harbor is to.
@@ -72,6 +74,8 @@ pub struct TrialContext {
     pub tool_parser: String,
     /// Who watches.
     pub observer: Observer,
+    /// Trials at a time, whoever begins them.
+    pub slots: Arc<Semaphore>,
     /// Fires when trials are to stop at once.
     pub cancel: CancellationToken,
 }
@@ -110,6 +114,8 @@ impl TrialContext {
     /// not be run is an episode whose outcome says why.
     pub async fn run(&self, plan: TrialPlan, queued: Instant) -> Episode {
         let mut attempt = plan.first_attempt;
+        // Never closed; without a slot the trial would only be one more than asked for.
+        let _slot = self.slots.acquire().await.ok();
         loop {
             let trial = TrialId::fresh();
             let started_at = Timestamp::now();

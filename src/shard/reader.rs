@@ -79,6 +79,15 @@ impl ShardReader {
         &self.files
     }
 
+    /// One of its shards alone.
+    #[must_use]
+    pub fn only(&self, file: &ShardFile) -> Self {
+        Self {
+            files: vec![file.clone()],
+            columns: self.columns.clone(),
+        }
+    }
+
     /// Rows of one local shard, with its metadata; a bounded batch at a time goes through memory twice.
     pub fn read_local(&self, path: &Path) -> Result<(ShardMeta, Vec<Row>), ShardError> {
         let name = path.display().to_string();

@@ -26,6 +26,14 @@ pub enum ShardFile {
     },
 }
 
+impl ShardFile {
+    /// The step whose folder it lies in, if it lies in one.
+    pub fn step(&self) -> Option<u32> {
+        let text = self.to_string();
+        text.rsplit('/').nth(1)?.parse().ok()
+    }
+}
+
 impl std::fmt::Display for ShardFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -10,11 +10,6 @@ fn stages_that_are_not_built() {
 }
 
 #[test]
-fn asynchronous_training() {
-    insta::assert_snapshot!(Workspace::new().lego(&["train", "--async"]));
-}
-
-#[test]
 fn import_of_another_systems_variables() {
     insta::assert_snapshot!(Workspace::new().lego(&["preflight", "--import", "old.env"]));
 }

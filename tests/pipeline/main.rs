@@ -3,10 +3,12 @@
 
 mod accounts;
 mod algorithms;
+mod asynchronous;
 mod bad_input;
 mod captures;
 mod hosted;
 mod kills;
+mod meeting;
 mod remote_engines;
 mod resume;
 mod servers;

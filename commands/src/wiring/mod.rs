@@ -1,11 +1,15 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
 mod failures;
+mod follow;
+mod plan;
 mod rollout;
 mod serve;
 mod train;
 mod watch;
 
+pub(crate) use follow::follow;
+pub(crate) use plan::plan;
 pub(crate) use rollout::{reap, rollout};
 pub(crate) use serve::{replay, serve, serve_in_background};
 pub(crate) use train::train;

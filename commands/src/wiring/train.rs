@@ -1,7 +1,9 @@
 //! `lego train` over the pipeline.
 
 use lego::config::Loaded;
-use lego::pipeline::{OfflineJob, OnlineJob, RunEnd, Validation, train_from_shards, train_online};
+use lego::pipeline::{
+    OfflineJob, OnlineJob, PublishingJob, RunEnd, Validation, train_from_shards, train_online, train_publishing,
+};
 
 use super::{stack_options, until_stopped, watch};
 use crate::exit::Exit;
@@ -13,7 +15,19 @@ use crate::train::TrainArgs;
 pub(crate) fn train(printer: &Printer, loaded: Loaded, args: &TrainArgs) -> Result<Exit, Failure> {
     let observer = watch::watch(printer, args.format.format, true, loaded.config.log.console_every);
     let run_dir = lego::pipeline::run_directory(&loaded.config);
-    let ended = if args.shards.is_empty() {
+    let ended = if let Some(place) = &args.publish {
+        only_of(place, &args.shards)?;
+        let place = place.clone();
+        until_stopped(printer, "the update that runs, and writes a checkpoint", |stop| {
+            train_publishing(PublishingJob {
+                loaded,
+                place,
+                fresh: args.fresh,
+                stop: stop.finish,
+                observer,
+            })
+        })?
+    } else if args.shards.is_empty() {
         let stack = stack_options()?;
         until_stopped(printer, "the trials, or the update, that run", |stop| {
             train_online(OnlineJob {
@@ -51,6 +65,24 @@ pub(crate) fn train(printer: &Printer, loaded: Loaded, args: &TrainArgs) -> Resu
     };
     printer.say(&run_dir.display().to_string());
     Ok(exit)
+}
+
+/// With `--publish`, shards are those of the place where rollouters are told of the weights.
+fn only_of(place: &str, shards: &[std::path::PathBuf]) -> Result<(), Failure> {
+    let place = place.trim_end_matches('/');
+    let rollouts = format!("{place}/rollouts");
+    match shards.iter().find(|given| {
+        let given = given.to_string_lossy();
+        let given = given.trim_end_matches('/');
+        given != place && given != rollouts
+    }) {
+        None => Ok(()),
+        Some(other) => Err(Failure::usage(format!(
+            "--publish {place} trains on what is sampled there, and --shards names {}",
+            other.display()
+        ))
+        .hint(format!("leave --shards out, or write `--shards {rollouts}`"))),
+    }
 }
 
 /// Files, folders and URLs; `-` is a list on stdin.

@@ -102,6 +102,7 @@ impl Seen {
                     steps: self.steps,
                     mute: self.mute,
                     planned: trials as u64,
+                    running: self.running,
                     ..Self::default()
                 };
                 let what = match self.phase {

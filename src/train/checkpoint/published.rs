@@ -37,9 +37,23 @@ impl PublishedWeights {
         Ok(store)
     }
 
+    /// Name of a version's folder.
+    pub fn name(version: PolicyVersion) -> String {
+        format!("v{}_{}", version.lineage, version.update)
+    }
+
+    /// Names of the folders that are there.
+    pub fn kept(&self) -> Result<Vec<String>, CheckpointError> {
+        let names = self.names()?.into_iter();
+        Ok(names
+            .filter(|(_, version)| version.is_some())
+            .map(|(name, _)| name)
+            .collect())
+    }
+
     /// Writes a version's folder, then removes all but the newest.
     pub fn write(&self, version: PolicyVersion, weights: &Weights) -> Result<PathBuf, CheckpointError> {
-        let name = format!("v{}_{}", version.lineage, version.update);
+        let name = Self::name(version);
         let temporary = self.folder.join(format!("{TEMPORARY}{name}"));
         remove(&temporary)?;
         fs_err::create_dir(&temporary).map_err(io_error("create", &temporary))?;

@@ -22,6 +22,10 @@ pub struct CheckpointState {
     pub version: PolicyVersion,
     /// Tasks drawn so far; the seed and it give the rest of the order.
     pub data_cursor: u64,
+    /// Steps of which every group was drawn and trained on or dropped, where groups train in another order than they
+    /// are drawn in: `data_cursor` is then where the next one begins. Absent: it is `step`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_step: Option<u64>,
     /// Last ledger entry that belongs to this checkpoint; later ones are void on resume.
     pub ledger_seq: u64,
     /// Seed of the run. Random streams are drawn from it and the step, so that no generator's state is kept.

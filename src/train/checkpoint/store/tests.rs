@@ -14,6 +14,7 @@ fn state(step: u64) -> CheckpointState {
             update: step,
         },
         data_cursor: step * 16,
+        data_step: None,
         ledger_seq: step * 3,
         seed: 42,
         config_digest: "abc".to_owned(),

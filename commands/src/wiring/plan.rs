@@ -1,0 +1,119 @@
+//! `lego train --plan` over the library's planner.
+
+use std::path::Path;
+
+use lego::buffer::plan::{Durations, Forecast, forecast};
+use lego::config::Loaded;
+use lego::pipeline::{measured, run_directory, setting_of};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{FormatArg, Printer, table};
+
+/// Staleness and trigger of the settings that are compared, beside the run's own.
+const SETTINGS: [(f64, u32); 6] = [(0.25, 1), (0.5, 1), (1.0, 1), (2.0, 1), (0.5, 4), (1.0, 4)];
+
+/// Prints what settings would come to.
+pub(crate) fn plan(
+    printer: &Printer,
+    loaded: &Loaded,
+    durations: Option<&str>,
+    format: FormatArg,
+) -> Result<Exit, Failure> {
+    let own = run_directory(&loaded.config);
+    let durations = match durations {
+        Some(list) if list.contains('=') => given(list)?,
+        Some(run) => measured(Path::new(run))?,
+        None if own.is_dir() => measured(&own)?,
+        None => {
+            return Err(Failure::usage(format!(
+                "{} does not exist, and --durations is not given",
+                own.display()
+            ))
+            .hint("name a run that has trained, or write `--durations trial=90,update=60,publish=5` in seconds"));
+        }
+    };
+    let setting = setting_of(&loaded.config);
+    let mut settings = SETTINGS.to_vec();
+    let run = (setting.staleness, setting.trigger);
+    if !settings.contains(&run) {
+        settings.push(run);
+    }
+    let rows = forecast(&durations, setting, &settings);
+    let count = durations.trials.len() as f64;
+    printer.note(format_args!(
+        "a trial {:.1} s, an update {:.1} s, a publication {:.1} s; {} groups of {} an update, {} trials at a time",
+        durations.trials.iter().sum::<f64>() / count,
+        durations.update,
+        durations.publish,
+        setting.required,
+        setting.group_size,
+        setting.concurrency
+    ));
+    printer.rows(format.format, &rows, |rows| {
+        let header = [
+            "SETTING",
+            "STALENESS",
+            "TRIGGER",
+            "EPISODES/H",
+            "SPEEDUP",
+            "TRAINER IDLE",
+            "ROLLOUTER IDLE",
+            "LAG",
+            "MAX LAG",
+        ];
+        let numbers: Vec<usize> = (1..header.len()).collect();
+        let of = |(at, row): (usize, &Forecast)| {
+            let name = match at {
+                0 => "in turns",
+                _ if (row.staleness, row.trigger_sync_step) == run => "this run",
+                _ => "",
+            };
+            vec![
+                name.to_owned(),
+                format!("{}", row.staleness),
+                row.trigger_sync_step.to_string(),
+                format!("{:.0}", row.episodes_per_hour),
+                format!("{:.2}", row.speedup),
+                format!("{:.2}", row.trainer_idle),
+                format!("{:.2}", row.rollouter_idle),
+                format!("{:.2}", row.lag_mean),
+                row.lag_max.to_string(),
+            ]
+        };
+        table(&header, &numbers, rows.iter().enumerate().map(of))
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// Durations as they were written.
+fn given(list: &str) -> Result<Durations, Failure> {
+    let wrong = |found: &str| {
+        Failure::usage(format!(
+            "--durations: expected `trial`, `update` and `publish` in seconds, found `{found}`"
+        ))
+        .hint("write `--durations trial=90,update=60,publish=5`")
+    };
+    let (mut trial, mut update, mut publish) = (None, None, 0.0);
+    for part in list.split(',') {
+        let (name, value) = part.split_once('=').ok_or_else(|| wrong(part))?;
+        let value: f64 = value.trim().trim_end_matches('s').parse().map_err(|_| wrong(part))?;
+        if !value.is_finite() || value < 0.0 {
+            return Err(wrong(part));
+        }
+        match name.trim() {
+            "trial" => trial = Some(value),
+            "update" => update = Some(value),
+            "publish" => publish = value,
+            _ => return Err(wrong(part)),
+        }
+    }
+    match (trial.filter(|seconds| *seconds > 0.0), update) {
+        (Some(trial), Some(update)) => Ok(Durations {
+            trials: vec![trial],
+            update,
+            publish,
+        }),
+        _ => Err(wrong(list)),
+    }
+}
