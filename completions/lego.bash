@@ -1101,7 +1101,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__rollout)
-            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --dry-run --print --reap --purge-infra --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --follow --name --dry-run --print --reap --purge-infra --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1144,6 +1144,14 @@ _lego() {
                     return 0
                     ;;
                 --max-failures)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --follow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1225,7 +1233,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__train)
-            opts="-q -v -h --set --shards --steps --fresh --device --async --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --shards --steps --fresh --device --async --publish --plan --durations --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1244,6 +1252,14 @@ _lego() {
                     return 0
                     ;;
                 --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --publish)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --durations)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -149,6 +149,8 @@ complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What p
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'Stop and exit with 1 once more trials than this had no valid reward' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l follow -d 'Sample for the trainer that publishes at this place, a folder or a bucket\'s URL, until it ends' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l name -d 'Name among those that follow; one that is started again under its name goes on with its groups at once' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
@@ -172,6 +174,8 @@ complete -c lego -n "__fish_lego_using_subcommand train" -l set -d 'Set a key ab
 complete -c lego -n "__fish_lego_using_subcommand train" -l shards -d 'Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated' -r -F
 complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of the run (`train.steps`)' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (`policy.device`): cpu, cuda or cuda:N' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l publish -d 'Train on what `lego rollout --follow` samples, and publish weights there: a folder, or a bucket\'s URL' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l durations -d 'With `--plan`: the run directory to measure, or `trial=SECONDS,update=SECONDS,publish=SECONDS` (the run\'s own directory)' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -182,7 +186,8 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand train" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand train" -l fresh -d 'Start anew: the run directory must be empty or is moved aside'
-complete -c lego -n "__fish_lego_using_subcommand train" -l async -d 'Rollouts and updates side by side (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand train" -l async -d 'Rollouts and updates side by side (`async.enabled`)'
+complete -c lego -n "__fish_lego_using_subcommand train" -l plan -d 'Print what settings of `[async]` would come to by an earlier run\'s durations, and stop'
 complete -c lego -n "__fish_lego_using_subcommand train" -l dry-run -d 'Print what would run, as data, and stop'
 complete -c lego -n "__fish_lego_using_subcommand train" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand train" -s v -l verbose -d 'Log more; -vv more still'

@@ -1,5 +1,5 @@
-//! Wires rollout → buffer → train, for one process: online training, training from shards, rollout alone, and
-//! the proxy alone.
+//! Wires rollout → buffer → train: online training, in turns or side by side; a trainer and rollouters in processes of their
+//! own; training from shards, rollout alone, and the proxy alone.
 //!
 //! The only module that knows all the others. It holds no arithmetic of its own, and talks to people
 //! through `PipelineEvent`s alone.
@@ -16,6 +16,7 @@ mod follow;
 mod front;
 mod generate;
 mod group_order;
+mod in_turns;
 mod lineage;
 mod meter;
 mod offline;
@@ -31,6 +32,7 @@ mod serve;
 mod settings;
 mod stack;
 mod tasks;
+mod training;
 mod updating;
 mod validations;
 mod watchdog;
@@ -41,7 +43,7 @@ pub use evaluation::Evaluation;
 pub use event::{Phase, PipelineEvent, PipelineObserver};
 pub use follow::{FollowEnd, FollowJob, follow};
 pub use offline::{OfflineJob, train_from_shards};
-pub use online::{OnlineJob, train_online};
+pub use online::train_online;
 pub use order::TaskOrder;
 pub use planning::{measured, setting_of};
 pub use publishing::{PublishingJob, train_publishing};
@@ -49,4 +51,5 @@ pub use run::{RunEnd, run_directory};
 pub use serve::{ServeJob, Served, replay_session, serve_proxy};
 pub use stack::StackOptions;
 pub use tasks::{TaskEntry, TaskSet};
+pub use training::OnlineJob;
 pub use validations::{Validation, ValidationScore};

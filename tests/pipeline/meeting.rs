@@ -3,7 +3,7 @@
 //! Two kills always, ten of each side by `tests/run --full` (`LEGO_TEST_KILLS=10`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 

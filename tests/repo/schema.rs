@@ -33,7 +33,7 @@ fn schema_and_loader_agree() {
         "[scaffold]\nname = \"qwen-code\"",
         "[train]\nalgorithm = \"grppo\"",
         "[filter]\ndrop_outcomes = [\"nope\"]",
-        "[async]\nenabled = true",
+        "[train]\nlora = { rank = 8 }",
     ] {
         assert!(!schema_accepts(text), "the schema accepts:\n{text}");
         assert!(load(&Layers::text(text)).is_err(), "the loader accepts:\n{text}");

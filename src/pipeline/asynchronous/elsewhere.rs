@@ -8,8 +8,7 @@ use lego_policy::Weights;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::rollouter::CompleteGroup;
-use super::sampling::{Sampling, Told};
+use super::sampling::{CompleteGroup, Sampling, Told};
 use crate::buffer::LedgerView;
 use crate::buffer::meeting::{Meeting, MeetingError, Published, Pulse};
 use crate::pipeline::blocking::blocking;

@@ -9,6 +9,7 @@
 mod account;
 mod elsewhere;
 mod groups;
+mod here;
 mod rollouter;
 mod sampling;
 mod step_end;

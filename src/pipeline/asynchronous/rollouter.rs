@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::groups::Drawn;
+use super::sampling::CompleteGroup;
 use crate::pipeline::PipelineError;
 use crate::rollout::{RolloutEvent, TrialContext, TrialPlan};
 use crate::shard::ShardWriter;
@@ -15,12 +16,6 @@ use crate::trajectory::{Episode, GroupId};
 
 /// Time for trials that nobody waits for any more to end.
 const CLEAN_UP: Duration = Duration::from_mins(1);
-
-/// A group of which every trial has ended.
-pub(in crate::pipeline) struct CompleteGroup {
-    pub id: GroupId,
-    pub episodes: Vec<Episode>,
-}
 
 struct OpenGroup {
     trials: usize,

@@ -90,8 +90,10 @@ impl<S: Sampling> Both<'_, S> {
     }
 
     pub(super) fn write(&mut self, run: &mut OpenRun, mut metrics: StepMetrics) -> Result<(), PipelineError> {
-        // A validation may have ended since.
-        metrics.extend(&std::mem::take(&mut self.next_line));
+        // Of validations that ended meanwhile one a line; the last line has its own.
+        if let Some(ended) = self.ended_validations.pop_front() {
+            metrics.extend(&ended);
+        }
         run.log.append(&metrics)?;
         let step = metrics.step as u32;
         (self.sides.observer)(PipelineEvent::Step { step, metrics });
@@ -119,19 +121,22 @@ impl<S: Sampling> Both<'_, S> {
             let span = self.served.last().update.saturating_sub(scored.version.update);
             metrics.set("val/version_span", span as f64);
         }
-        if let Some((series, score)) = evaluation.headline() {
+        let is_last = self.last_line.as_ref().is_some_and(|line| line.step == u64::from(step));
+        if is_last {
+            // Its checkpoint is written when it has ended.
+            self.last_score = evaluation.headline();
+        } else if let Some((series, score)) = evaluation.headline() {
             run.checkpoints.record_validation(&series, u64::from(step), score)?;
         }
         (self.sides.observer)(PipelineEvent::Evaluated { step, evaluation });
-        let is_last = self.last_line.as_ref().is_some_and(|line| line.step == u64::from(step));
         if step == 0 && run.step == 0 {
             run.log.append(&metrics)?;
             (self.sides.observer)(PipelineEvent::Step { step, metrics });
+        } else if is_last {
+            self.ended_validations.push_front(metrics);
         } else {
-            if !is_last {
-                metrics.set("val/of_step", f64::from(step));
-            }
-            self.next_line.extend(&metrics);
+            metrics.set("val/of_step", f64::from(step));
+            self.ended_validations.push_back(metrics);
         }
         Ok(())
     }

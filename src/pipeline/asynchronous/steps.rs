@@ -1,5 +1,6 @@
 //! The loop that joins both sides: begins groups while the gate is open, updates as soon as enough are complete.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::Served;
 use super::groups::Groups;
-use super::rollouter::{CompleteGroup, Rollouter};
-use super::sampling::{Here, Sampling, Told};
+use super::here::Here;
+use super::rollouter::Rollouter;
+use super::sampling::{CompleteGroup, Sampling, Told};
 use super::update::{Done, Outlet, Work, update};
 use super::validating::{Snapshot, Validations};
 use crate::buffer::{GroupQueue, StalenessGate};
 use crate::config::RunConfig;
 use crate::metrics::StepMetrics;
 use crate::pipeline::lineage::trainer_writer;
-use crate::pipeline::online::{Online, OnlineJob};
 use crate::pipeline::run::{OpenRun, RunEnd};
 use crate::pipeline::sampled::{refuse_failed, take_silent_groups};
+use crate::pipeline::training::{Online, OnlineJob};
 use crate::pipeline::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::rollout::RolloutEvent;
 use crate::shard::{ShardWriter, WriterOptions};
@@ -128,6 +130,10 @@ pub(super) struct Both<'a, S> {
     /// Groups that `dynamic_sampling` may still replace before the next update.
     pub(super) extra: u32,
     pub(super) counts: Counts,
+    /// Scores that wait for the line of a step.
+    pub(super) ended_validations: VecDeque<StepMetrics>,
+    /// The last step's score, until its checkpoint is there.
+    pub(super) last_score: Option<(String, f64)>,
     /// Metrics that wait for the line of the next step.
     pub(super) next_line: StepMetrics,
     pub(super) told_of_mismatch: bool,
@@ -169,6 +175,8 @@ impl<'a, S: Sampling> Both<'a, S> {
             taken: run.step,
             extra: sides.config.rollout.max_extra_groups,
             counts: Counts::default(),
+            ended_validations: VecDeque::new(),
+            last_score: None,
             next_line: StepMetrics::default(),
             told_of_mismatch: false,
             stopping: false,
@@ -218,8 +226,12 @@ impl<'a, S: Sampling> Both<'a, S> {
                 // Asked to stop in mid-validation: the step trains again on its durable rows.
                 run.step -= 1;
             } else {
+                let step = metrics.step;
                 self.write(run, metrics)?;
                 self.checkpoint(run)?;
+                if let Some((series, score)) = self.last_score.take() {
+                    run.checkpoints.record_validation(&series, step, score)?;
+                }
             }
         } else if self.stopping {
             // What was trained on since the last one need not train again.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::RunConfig;
 use crate::pipeline::evaluation::{Evaluation, evaluate};
 use crate::pipeline::lineage::eval_writer;
-use crate::pipeline::online::Online;
+use crate::pipeline::training::Online;
 use crate::pipeline::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::rollout::{RolloutEvent, TrialContext};
 use crate::run_dir::RunDir;
