@@ -222,7 +222,11 @@ impl Run {
         let names = history.names().iter();
         let columns = names.filter_map(|name| Some((name, history.column(name)?)));
         let shown = columns.filter(|(_, column)| !column.is_empty());
-        let keys = Value::Array(shown.map(|(name, column)| series::summary(history, name, column)).collect());
+        let keys = Value::Array(
+            shown
+                .map(|(name, column)| series::summary(history, name, column))
+                .collect(),
+        );
         *kept = Some((history.revision(), keys.clone()));
         keys
     }

@@ -11,7 +11,9 @@ const STEPS: u32 = 30;
 /// Small noise that is the same each time.
 fn noise(step: u32, salt: u32) -> f64 {
     let mixed = step
-        .wrapping_mul(2_654_435_761u32.wrapping_add(salt * 97)).wrapping_mul(2_246_822_519) >> 8;
+        .wrapping_mul(2_654_435_761u32.wrapping_add(salt * 97))
+        .wrapping_mul(2_246_822_519)
+        >> 8;
     f64::from(mixed % 1000) / 1000.0 - 0.5
 }
 

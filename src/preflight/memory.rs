@@ -45,7 +45,12 @@ impl Check for Memory {
         let terms = terms(run, &shape);
         let peak: u64 = terms.iter().map(|term| term.1).sum();
         // Caches and activations are bounds that short episodes never reach; the others are taken in any case.
-        let sure = peak - terms.iter().filter(|term| BOUNDS.contains(&term.0)).map(|term| term.1).sum::<u64>();
+        let sure = peak
+            - terms
+                .iter()
+                .filter(|term| BOUNDS.contains(&term.0))
+                .map(|term| term.1)
+                .sum::<u64>();
         let mut told = format!("about {} at most:", shown(peak));
         for (name, bytes) in &terms {
             let _ = write!(told, " {name} {},", shown(*bytes));
@@ -86,7 +91,11 @@ fn terms(run: &Loaded, shape: &ModelConfig) -> Vec<(&'static str, u64)> {
     if config.train.kl_coef > 0.0 {
         terms.push(("reference", 2 * weights));
     }
-    if config.train.resolve(config.rollout.groups_per_step).is_ok_and(|train| train.advantage == crate::config::AdvantageName::Gae) {
+    if config
+        .train
+        .resolve(config.rollout.groups_per_step)
+        .is_ok_and(|train| train.advantage == crate::config::AdvantageName::Gae)
+    {
         terms.push(("critic", (6 + workers) * weights));
     }
     if config.engine.kind == EngineKind::Embedded {
@@ -105,7 +114,9 @@ fn machine() -> Option<u64> {
     let line = info.lines().find(|line| line.starts_with("MemTotal:"))?;
     let all = line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10;
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let bound = group.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);
+    let bound = group
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .unwrap_or(u64::MAX);
     Some(all.min(bound))
 }
 
@@ -135,7 +146,10 @@ mod tests {
         let terms = terms(&run, &shape);
         let of = |name: &str| terms.iter().find(|term| term.0 == name).map_or(0, |term| term.1);
         let weights = shape.parameter_count() as u64 * 4;
-        assert_eq!((of("weights for the update"), of("optimizer"), of("engine")), (4 * weights, 2 * weights, 2 * weights));
+        assert_eq!(
+            (of("weights for the update"), of("optimizer"), of("engine")),
+            (4 * weights, 2 * weights, 2 * weights)
+        );
         assert!(of("gradients") == weights || of("gradients") == 2 * weights);
         assert_eq!(of("reference"), 0);
         assert!(machine().unwrap() > 1 << 20);

@@ -249,12 +249,6 @@ fn each_fault_is_found_and_named_by_its_key() {
             "eval.every",
         ),
         (
-            "train.rollout_correction.rollout_is=\"sequence\" data.max_response_tokens=4097 data.max_prompt_tokens=1 train.max_tokens_per_micro_batch=5000 policy.max_model_len=5000",
-            "rollout-correction",
-            Status::Warn,
-            "train.rollout_correction.rollout_is",
-        ),
-        (
             "engine.tool_parser=\"mistral\"",
             "tool-parser",
             Status::Fatal,

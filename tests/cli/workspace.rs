@@ -93,5 +93,10 @@ fn redact(text: &str, folder: &Path) -> String {
         _ => line,
     };
     let text = text.replace(&folder.display().to_string(), "[FOLDER]");
-    text.lines().map(remark_moved).map(memory).collect::<Vec<_>>().join("\n") + "\n"
+    text.lines()
+        .map(remark_moved)
+        .map(memory)
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n"
 }

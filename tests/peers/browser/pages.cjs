@@ -14,7 +14,7 @@ const open = async (page, base, panel, query = "") => {
   await page.reload();
   await page.waitForFunction((id) => document.body.dataset.ready === id, panel, { timeout: 30000 });
   // Charts ask once they are seen.
-  await page.waitForFunction(() => [...document.querySelectorAll(".chart-body")].slice(0, 2).every((body) => body.querySelector("[data-points]") || body.querySelector(".chart-note")), null, { timeout: 30000 });
+  await page.waitForFunction(() => [...document.querySelectorAll(".chart-body")].filter((body) => body.getBoundingClientRect().top < innerHeight).every((body) => body.querySelector("[data-points]") || body.querySelector(".chart-note")), null, { timeout: 30000 });
 };
 const points = (page) => page.evaluate(() => [...document.querySelectorAll("[data-points]")].reduce((sum, node) => sum + Number(node.dataset.points || 0), 0));
 const tooWide = (page) => page.evaluate(() => document.documentElement.scrollWidth > innerWidth || [...document.querySelectorAll(".page")].some((node) => node.scrollWidth > node.clientWidth));
