@@ -169,7 +169,7 @@ fn for_people(findings: &[Finding]) -> String {
             Status::Fatal => "FATAL",
         };
         // Writing into a String cannot fail.
-        let _ = writeln!(out, " {status:<6} {:<14} {}", finding.check, finding.detail);
+        let _ = writeln!(out, " {status:<6} {:<18} {}", finding.check, finding.detail);
         if let Some(location) = &finding.location {
             let line = finding.line.as_deref().filter(|line| !line.is_empty());
             let _ = writeln!(out, "        {location}  {}", line.unwrap_or_default());

@@ -17,6 +17,7 @@ mod run;
 mod series;
 mod server;
 mod task_grid;
+mod thinking;
 mod tokens;
 mod trial;
 mod trials;

@@ -1,10 +1,12 @@
 //! How trials ended, over the steps, and what that says: early against late, groups without signal, where time went.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::series::number;
+use super::thinking;
 use super::trials::{Trial, Trials};
 use crate::metrics::{mean, quantile, trend};
 
@@ -44,9 +46,9 @@ pub(super) fn outcomes(trials: &Trials) -> Value {
         "names": totals,
         "total": list.len(),
         "bar_steps": size,
-        "early": shape(&ordered[..quarter]),
-        "late": shape(&ordered[ordered.len() - quarter..]),
-        "shape": epochs(&ordered),
+        "early": with_thinking(&ordered[..quarter], &trials.files),
+        "late": with_thinking(&ordered[ordered.len() - quarter..], &trials.files),
+        "shape": epochs(&ordered, &trials.files),
         "groups": groups(&ordered),
         "tests": trends(&bars, first, size),
     })
@@ -97,8 +99,14 @@ fn shape(trials: &[&Trial]) -> Value {
     })
 }
 
+fn with_thinking(trials: &[&Trial], files: &[PathBuf]) -> Value {
+    let mut value = shape(trials);
+    value["thinking"] = thinking::share(trials, files).map_or(Value::Null, number);
+    value
+}
+
 /// First and last pass over the tasks: the first and the last visit of each task that was visited twice.
-fn epochs(ordered: &[&Trial]) -> Value {
+fn epochs(ordered: &[&Trial], files: &[PathBuf]) -> Value {
     let mut visits: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     for trial in ordered {
         visits.entry(&trial.task).or_insert((trial.step, trial.step)).1 = trial.step;
@@ -119,7 +127,7 @@ fn epochs(ordered: &[&Trial]) -> Value {
         return Value::Null;
     }
     let tasks = visits.values().filter(|visit| visit.0 < visit.1).count();
-    json!({"first": shape(&first), "last": shape(&last), "tasks": tasks})
+    json!({"first": with_thinking(&first, files), "last": with_thinking(&last, files), "tasks": tasks})
 }
 
 /// Groups by what their members' rewards say.

@@ -370,33 +370,3 @@ fn every_signature_is_tried_and_its_cures_name_keys_that_exist() {
         }
     }
 }
-
-#[test]
-fn a_trial_is_explained_and_says_where_its_evidence_is_from() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(
-        look_at_trial(folder.path())
-            .unwrap_err()
-            .to_string()
-            .contains("the folder of a trial")
-    );
-    let write = |result: &str| std::fs::write(folder.path().join("result.json"), result).unwrap();
-    write(
-        r#"{"outcome": "infra_error", "reward": null, "exception_info": {"exception_type": "engine", "exception_message": "connection refused"}}"#,
-    );
-    assert_eq!(look_at_trial(folder.path()).unwrap().shown_from_outside, Some(true));
-    write(r#"{"outcome": "infra_error", "reward": null}"#);
-    let report = look_at_trial(folder.path()).unwrap();
-    assert_eq!(report.shown_from_outside, Some(false));
-    assert!(report.verdict.contains("nothing outside"), "{report:?}");
-    write(r#"{"outcome": "completed", "reward": 0.0}"#);
-    std::fs::create_dir(folder.path().join("verifier")).unwrap();
-    std::fs::write(
-        folder.path().join("verifier/test-stdout.txt"),
-        "x\nsh: pytest: not found\n",
-    )
-    .unwrap();
-    let report = look_at_trial(folder.path()).unwrap();
-    let said = report.facts.iter().find(|fact| fact.side == Side::Sandbox).unwrap();
-    assert!(said.says.starts_with("verifier/test-stdout.txt:2"), "{report:?}");
-}

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use lego_policy::ModelConfig;
 
 use super::{Check, Context, Finding, Purpose};
-use crate::config::{ByteSize, EngineKind, Loaded};
+use crate::config::{AdvantageName, ByteSize, DeviceName, EngineKind, Loaded};
 
 pub(super) struct Memory;
 
@@ -35,7 +35,7 @@ impl Check for Memory {
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         let config = &run.config;
-        if !context.purpose.trains() || config.policy.device != "cpu" {
+        if !context.purpose.trains() || config.policy.device != DeviceName::Cpu {
             return Vec::new();
         }
         let shape = std::fs::read_to_string(config.policy.model.join("config.json")).ok();
@@ -94,7 +94,7 @@ fn terms(run: &Loaded, shape: &ModelConfig) -> Vec<(&'static str, u64)> {
     if config
         .train
         .resolve(config.rollout.groups_per_step)
-        .is_ok_and(|train| train.advantage == crate::config::AdvantageName::Gae)
+        .is_ok_and(|train| train.advantage == AdvantageName::Gae)
     {
         terms.push(("critic", (6 + workers) * weights));
     }

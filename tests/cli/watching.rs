@@ -69,3 +69,37 @@ fn variables_of_another_system_become_a_file() {
     insta::assert_snapshot!(work.lego(&["preflight", "--import", "old.env"]));
     insta::assert_snapshot!(work.lego(&["preflight", "--import", "gone.env"]));
 }
+
+#[test]
+fn a_tunnel_begins_and_ends_with_the_server() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+    let work = work();
+    let pid = work.path().join("pid");
+    let tunnel = format!(
+        "sh -c 'echo $$ > {}; echo at https://board.example/{{port}} now; exec sleep 600'",
+        pid.display()
+    );
+    let mut server = work
+        .command(&["dashboard", "logs", "--listen", "127.0.0.1:0", "--tunnel", &tunnel])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut url)
+        .unwrap();
+    assert!(
+        url.starts_with("https://board.example/") && url.contains("/?token="),
+        "{url}"
+    );
+    let interrupt = |pid: &str| Command::new("kill").args(["-INT", pid]).status().unwrap();
+    assert!(interrupt(&server.id().to_string()).success());
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+    let pid = std::fs::read_to_string(pid).unwrap();
+    assert!(
+        !std::path::Path::new("/proc").join(pid.trim()).exists(),
+        "the tunnel is still there"
+    );
+}

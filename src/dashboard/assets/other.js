@@ -56,7 +56,7 @@
       lego.add(root, lego.exported ? null : lego.section("A log of another system", null, zone, note),
         lego.section("Where runs were looked for", null, h("ul", { class: "plain" }, listing.roots.map((path) => h("li", {}, h("code", {}, path)))), h("p", { class: "prose" }, lego.count(listing.runs.length, "run"), " found, three folders deep: run directories of lego, and *.log, *.txt, *.out and *.jsonl with such lines. More folders: ", h("code", {}, "lego dashboard runs /other/logs"))),
         lego.section("Passed over", lego.count(listing.skipped.length, "place"), listing.skipped.length ? lego.table([{ key: "path", title: "path", kind: "mono" }, { key: "reason", title: "why" }], listing.skipped) : lego.empty("Nothing was passed over", "everything that looked like a run could be read")),
-        lego.section("To other boards", null, h("p", { class: "prose" }, "Every run also writes TensorBoard events to its ", h("code", {}, "events/"), " folder:"), h("pre", { class: "config" }, "tensorboard --logdir runs\nwandb sync runs/NAME/events            # Weights & Biases\npython -c 'import trackio; trackio.import_tf_events(\"runs/NAME/events\", project=\"lego\")'")));
+        lego.section("To other boards", null, h("p", { class: "prose" }, "Every run also writes TensorBoard events to its ", h("code", {}, "events/"), " folder, and one JSON object a step to its ", h("code", {}, "metrics.jsonl"), ", from which the README shows the way to Weights & Biases:"), h("pre", { class: "config" }, "tensorboard --logdir runs\npython -c 'import trackio; trackio.import_tf_events(\"runs/NAME/events\", project=\"lego\", name=\"NAME\")'   # pip install trackio[tensorboard]")));
       return () => {};
     },
   });

@@ -3,10 +3,10 @@
 {
   const { h } = lego;
   const PARTS = [["setup_s", "setup", "#94812a"], ["model_s", "model", "#3b6fd4"], ["tool_s", "tools", "#1795a8"], ["verify_s", "tests", "#2f9e6e"]];
-  const SHAPE = [["reward", "reward", lego.number], ["turns", "turns", lego.number], ["tools", "tool calls", lego.number], ["trained", "trained tokens", lego.number], ["tokens_per_turn", "tokens a turn", lego.number], ["tokens", "response tokens", lego.number], ["total_p50_s", "time, median", lego.duration], ["total_p95_s", "time, p95", lego.duration], ["setup_s", "start of the sandbox", lego.duration], ["verify_s", "tests", lego.duration]];
+  const SHAPE = [["reward", "reward", lego.number], ["turns", "turns", lego.number], ["tools", "tool calls", lego.number], ["trained", "trained tokens", lego.number], ["tokens_per_turn", "tokens a turn", lego.number], ["tokens", "response tokens", lego.number], ["thinking", "thinking, of what it wrote", lego.percent], ["total_p50_s", "time, median", lego.duration], ["total_p95_s", "time, p95", lego.duration], ["setup_s", "start of the sandbox", lego.duration], ["verify_s", "tests", lego.duration]];
 
   const compare = (first, last, [one, other]) => lego.table([{ key: "name", title: "" }, { key: "first", title: one, numeric: true }, { key: "last", title: other, numeric: true }, { key: "change", title: "change", numeric: true }],
-    SHAPE.map(([key, name, show]) => ({ name, first: show(first[key]), last: show(last[key]), change: first[key] && last[key] !== null ? h("span", {}, (last[key] >= first[key] ? "+" : "−") + Math.abs(100 * (last[key] / first[key] - 1)).toFixed(0) + "%") : "–" })));
+    SHAPE.map(([key, name, show]) => ({ name, first: show(first[key]), last: show(last[key]), change: first[key] && last[key] !== null && last[key] !== undefined ? h("span", {}, (last[key] >= first[key] ? "+" : "−") + Math.abs(100 * (last[key] / first[key] - 1)).toFixed(0) + "%") : "–" })));
 
   lego.panels.push({
     id: "outcomes", title: "Rollout outcomes", key: "u", group: "Run",
