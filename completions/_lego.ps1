@@ -38,7 +38,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('balance', 'balance', [CompletionResultType]::ParameterValue, 'Say what a pool of engines would do under a load (serving is not built yet)')
             [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
             [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
-            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
+            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live')
             [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence')
             [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -92,7 +92,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
         'lego;preflight' {
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
             [CompletionResult]::new('--only', '--only', [CompletionResultType]::ParameterName, 'Run only these checks')
-            [CompletionResult]::new('--import', '--import', [CompletionResultType]::ParameterName, 'Turn a file of variables of the system that this one replaces into a run.toml (not built yet)')
+            [CompletionResult]::new('--import', '--import', [CompletionResultType]::ParameterName, 'Turn a file of variables (`NAME=value`) of another system into a run.toml on stdout, and stop')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
@@ -100,6 +100,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--show-config', '--show-config', [CompletionResultType]::ParameterName, 'Print the whole config with the origin of each value, and stop')
             [CompletionResult]::new('--init', '--init', [CompletionResultType]::ParameterName, 'Write a commented starter run.toml, and stop')
             [CompletionResult]::new('--reference', '--reference', [CompletionResultType]::ParameterName, 'Print every key of run.toml with its type, default and meaning, and stop')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The same as `--format json`')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -210,12 +211,12 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;dashboard' {
-            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on')
-            [CompletionResult]::new('--token-file', '--token-file', [CompletionResultType]::ParameterName, 'File with the token that a remote browser must know')
+            [CompletionResult]::new('--listen', '--listen', [CompletionResultType]::ParameterName, 'Address to listen on; the first free port from 127.0.0.1:8090 to 8095 where none is named')
+            [CompletionResult]::new('--token-file', '--token-file', [CompletionResultType]::ParameterName, 'File with the token that a browser must know; made up where one is needed and none is named')
             [CompletionResult]::new('--base-path', '--base-path', [CompletionResultType]::ParameterName, 'Path below which a reverse proxy shows it')
-            [CompletionResult]::new('--export', '--export', [CompletionResultType]::ParameterName, 'Write one self-contained file instead of serving')
-            [CompletionResult]::new('--run', '--run', [CompletionResultType]::ParameterName, 'The run to export')
-            [CompletionResult]::new('--tunnel', '--tunnel', [CompletionResultType]::ParameterName, 'Start an installed tunnel program and print its URL')
+            [CompletionResult]::new('--export', '--export', [CompletionResultType]::ParameterName, 'Write one self-contained file instead of serving; `-` is stdout')
+            [CompletionResult]::new('--run', '--run', [CompletionResultType]::ParameterName, 'The runs to export; all where none is named')
+            [CompletionResult]::new('--tunnel', '--tunnel', [CompletionResultType]::ParameterName, 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}`')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--open', '--open', [CompletionResultType]::ParameterName, 'Open a browser')
@@ -230,9 +231,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
         }
         'lego;diagnose' {
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -240,19 +243,21 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
         'lego;diagnose;run' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -268,6 +273,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -278,10 +284,12 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;trial' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -296,6 +304,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -306,10 +315,12 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;list' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--since', '--since', [CompletionResultType]::ParameterName, 'Look at steps from this one on')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Exit with 1 if a signature matched')
+            [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Say nothing but errors')
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log more; -vv more still')
@@ -320,11 +331,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;help' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -407,7 +418,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('balance', 'balance', [CompletionResultType]::ParameterValue, 'Say what a pool of engines would do under a load (serving is not built yet)')
             [CompletionResult]::new('rollout', 'rollout', [CompletionResultType]::ParameterValue, 'Sample episodes from the policy and write them as Parquet shards')
             [CompletionResult]::new('train', 'train', [CompletionResultType]::ParameterValue, 'Train the policy: rollouts, update, new weights, step by step')
-            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live (not built yet)')
+            [CompletionResult]::new('dashboard', 'dashboard', [CompletionResultType]::ParameterValue, 'Show runs in a browser, live')
             [CompletionResult]::new('diagnose', 'diagnose', [CompletionResultType]::ParameterValue, 'Say what is wrong with a run, on evidence')
             [CompletionResult]::new('generate', 'generate', [CompletionResultType]::ParameterValue, 'Print a generated file')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -439,11 +450,11 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;help;diagnose' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory (not built yet)')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
-            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial (not built yet)')
-            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means (not built yet)')
-            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures (not built yet)')
+            [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'All signatures')
             break
         }
         'lego;help;diagnose;run' {

@@ -307,7 +307,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
+            opts="-q -v -h --check --since --format --json --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,6 +315,10 @@ _lego() {
             case "${prev}" in
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -333,7 +337,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__explain)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -457,12 +461,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__list)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -483,12 +491,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__run)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -509,7 +521,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__shards)
-            opts="-q -v -h --format --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -539,12 +551,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__trial)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -953,7 +969,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__preflight)
-            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -30,6 +30,7 @@ pub mod diagnose;
 pub mod rollout;
 pub mod train;
 // rank 7
+pub mod dashboard;
 pub mod preflight;
 pub mod prepare;
 // rank 8

@@ -114,7 +114,7 @@ fn run(printer: &Printer, command: Command) -> Result<Exit, Failure> {
         Command::Balance(args) => balance::run(printer, &args),
         Command::Rollout(args) => rollout::run(printer, args),
         Command::Train(args) => train::run(printer, args),
-        Command::Dashboard(args) => dashboard::run(&args),
+        Command::Dashboard(args) => dashboard::run(printer, &args),
         Command::Diagnose(args) => diagnose::run(printer, &args),
         Command::Generate(args) => generate::run(printer, &args),
     }

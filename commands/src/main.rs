@@ -16,6 +16,7 @@ mod rollout;
 mod serve_proxy;
 mod signals;
 mod train;
+mod tunnel;
 mod wiring;
 
 use std::process::ExitCode;

@@ -5,13 +5,13 @@ use std::path::Path;
 
 pub(crate) use lego::preflight::Purpose;
 
-use lego::config::{BackendName, Loaded, nearest, reference, starter};
-use lego::preflight::{Context, Finding, Status, ids, run_static};
+use lego::config::{Loaded, nearest, reference, starter};
+use lego::preflight::{Context, Finding, Status, from_variables, ids, run_static};
 
 use crate::config_args::ConfigArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{FormatArg, Printer};
+use crate::output::{Format, FormatArg, Printer};
 use crate::wiring;
 
 const EXAMPLES: &str = "\
@@ -45,16 +45,19 @@ pub(crate) struct PreflightArgs {
     /// Print every key of run.toml with its type, default and meaning, and stop
     #[arg(long, group = "instead")]
     reference: bool,
-    /// Turn a file of variables of the system that this one replaces into a run.toml (not built yet)
+    /// Turn a file of variables (`NAME=value`) of another system into a run.toml on stdout, and stop
     #[arg(long, value_name = "FILE", group = "instead")]
     import: Option<std::path::PathBuf>,
     #[command(flatten)]
     format: FormatArg,
+    /// The same as `--format json`
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failure> {
-    if args.import.is_some() {
-        return Err(Failure::not_built("lego preflight --import"));
+    if let Some(file) = &args.import {
+        return import(printer, file);
     }
     if args.reference {
         printer.text(&reference())?;
@@ -82,14 +85,14 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
     } else {
         wiring::preflight(context, &args.only)?
     };
-    printer.rows(args.format.format, &report.findings, for_people)?;
+    let format = if args.json { Format::Json } else { args.format.format };
+    printer.rows(format, &report.findings, for_people)?;
     printer.note(format_args!("{}", report.verdict()));
-    if !args.static_only && loaded.config.sandbox.backend != BackendName::Kubernetes {
-        printer.note(format_args!(
-            "the live probe looks at clusters alone so far: only static checks ran"
-        ));
-    }
-    Ok(if report.is_safe() { Exit::Ok } else { Exit::Negative })
+    Ok(match () {
+        () if report.is_safe() => Exit::Ok,
+        () if report.is_unreachable() => Exit::Unavailable,
+        () => Exit::Negative,
+    })
 }
 
 /// Runs the static checks before a command and says what is wrong. True: it must not go on.
@@ -109,6 +112,28 @@ pub(crate) fn refuses(printer: &Printer, run: &Loaded, purpose: Purpose) -> bool
     }
     printer.say(&format!("{}{}", for_people(&wrong), report.verdict()));
     true
+}
+
+/// Prints a run.toml; what of the file has no place in it is told.
+fn import(printer: &Printer, file: &Path) -> Result<Exit, Failure> {
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        fs_err::read_to_string(file)
+    };
+    let text = text.map_err(|error| Failure::usage("cannot read the variables").source(error))?;
+    let imported = from_variables(&text);
+    if imported.keys == 0 {
+        let text = format!("{}: no variable that has a place in run.toml", file.display());
+        return Err(
+            Failure::nothing_selected(text).hint("lines are `NAME=value`; `lego preflight --reference` lists the keys")
+        );
+    }
+    for note in &imported.notes {
+        printer.note(format_args!("{note}"));
+    }
+    printer.text(&imported.toml)?;
+    Ok(Exit::Ok)
 }
 
 fn init(printer: &Printer, path: &Path) -> Result<Exit, Failure> {
@@ -144,7 +169,7 @@ fn for_people(findings: &[Finding]) -> String {
             Status::Fatal => "FATAL",
         };
         // Writing into a String cannot fail.
-        let _ = writeln!(out, " {status:<6} {:<14} {}", finding.check, finding.detail);
+        let _ = writeln!(out, " {status:<6} {:<18} {}", finding.check, finding.detail);
         if let Some(location) = &finding.location {
             let line = finding.line.as_deref().filter(|line| !line.is_empty());
             let _ = writeln!(out, "        {location}  {}", line.unwrap_or_default());

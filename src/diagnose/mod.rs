@@ -2,14 +2,29 @@
 
 mod accounts;
 mod compare;
+mod evidence;
+mod run;
 mod shards;
+mod signature;
+#[cfg(test)]
+mod signature_tests;
+mod signatures;
+mod surroundings;
+mod trial;
 
 pub use accounts::Accounts;
+pub use run::{LookedAt, RunFinding, RunReport, judge, look_at_run, newest_run};
 pub use shards::{ShardsReport, look_at_shards};
+pub use signature::{Cure, Signature, Verdict, signatures};
+pub use trial::{Side, TrialFact, TrialReport, look_at_trial};
 
 /// The JSON Schemas of this module's rows, by file stem.
 pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
-    vec![("diagnose-account", schemars::schema_for!(AccountRow))]
+    vec![
+        ("diagnose-account", schemars::schema_for!(AccountRow)),
+        ("diagnose-run", schemars::schema_for!(RunReport)),
+        ("diagnose-trial", schemars::schema_for!(TrialReport)),
+    ]
 }
 
 /// One account of the loss ledger.

@@ -1,5 +1,7 @@
 //! Metrics that no single module below can see: of a whole rollout, of an update, of a validation.
 
+use std::collections::HashSet;
+
 use crate::metrics::{StepMetrics, mean};
 use crate::rollout::{EvalReport, RolloutSummary};
 use crate::train::StepReport;
@@ -51,6 +53,22 @@ pub(super) fn rollout(metrics: &mut StepMetrics, episodes: &[Episode], seconds: 
     for row in &summary.outcomes {
         metrics.set(format!("rollout/outcome/{}", row.outcome), row.trials as f64);
     }
+    let groups: HashSet<_> = episodes.iter().map(|episode| &episode.group_id).collect();
+    let sum = |of: fn(&Episode) -> u32| episodes.iter().map(|episode| f64::from(of(episode))).sum::<f64>();
+    metrics.set("rollout/episodes", episodes.len() as f64);
+    metrics.set("rollout/groups", groups.len() as f64);
+    let flagged = episodes.iter().filter(|episode| !episode.hack_flags.is_empty());
+    metrics.set("rollout/hack_flags", flagged.count() as f64);
+    metrics.set(
+        "capture/delivered_fraction",
+        average(|episode| episode.audit.delivered_fraction),
+    );
+    metrics.set("capture/rewrites", sum(|episode| episode.audit.n_rewrites));
+    metrics.set("capture/discarded", sum(|episode| episode.audit.n_discarded));
+    metrics.set(
+        "capture/segments",
+        episodes.iter().map(|episode| episode.segments.len() as f64).sum(),
+    );
 }
 
 /// What the update says of itself.

@@ -9,8 +9,13 @@ mod batch;
 mod chat_template;
 mod cluster;
 mod engine;
+mod habits;
+mod import;
+mod live;
+mod memory;
 mod model;
 mod model_files;
+mod pages;
 mod paths;
 mod report;
 mod sandbox;
@@ -18,14 +23,19 @@ mod schedule;
 mod secrets;
 mod tasks;
 mod token_budget;
+mod tool_parser;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wrong_files_tests;
 
 use std::path::Path;
 
 use crate::config::Loaded;
 
+pub use import::{Imported, from_variables};
+pub use pages::page;
 pub use report::{Finding, Report, Status};
 
 /// What the run is for: some checks ask for less.
@@ -98,11 +108,16 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(paths::Paths),
         Box::new(model_files::ModelFiles),
         Box::new(chat_template::ChatTemplate),
+        Box::new(tool_parser::ToolParser),
         Box::new(engine::Engine),
         Box::new(token_budget::TokenBudget),
+        Box::new(memory::Memory),
         Box::new(batch::Batch),
         Box::new(asynchronous::Asynchronous),
         Box::new(schedule::Schedule),
+        Box::new(habits::RolloutCorrection),
+        Box::new(habits::Routing),
+        Box::new(habits::Validation),
         Box::new(sandbox::Sandbox),
         Box::new(agent::Agent),
         Box::new(secrets::Secrets),
@@ -116,15 +131,21 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
 
 /// Ids of all checks, the live ones last.
 pub fn ids() -> Vec<&'static str> {
-    checks().iter().map(|check| check.id()).chain([cluster::ID]).collect()
+    checks()
+        .iter()
+        .map(|check| check.id())
+        .chain(live::IDS)
+        .chain([cluster::ID])
+        .collect()
 }
 
 /// The live checks, all or those named: they ask other machines, and leave nothing there. `init_exe` is this program.
 async fn run_live(run: &Loaded, init_exe: &Path, only: &[String]) -> Vec<Finding> {
-    if !only.is_empty() && !only.iter().any(|id| id == cluster::ID) {
-        return Vec::new();
+    let mut found = Box::pin(live::look(run, init_exe, only)).await;
+    if only.is_empty() || only.iter().any(|id| id == cluster::ID) {
+        found.extend(cluster::look(run, init_exe).await);
     }
-    cluster::look(run, init_exe).await
+    found
 }
 
 /// Runs the static checks, all or those named, worst last.

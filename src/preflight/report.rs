@@ -40,6 +40,9 @@ pub struct Finding {
     /// What to write instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
+    /// Whether it is about a service that cannot be reached.
+    #[serde(skip)]
+    unreachable: bool,
 }
 
 impl Finding {
@@ -52,7 +55,15 @@ impl Finding {
             location: None,
             line: None,
             help: None,
+            unreachable: false,
         }
+    }
+
+    /// It is about a service that cannot be reached.
+    #[must_use]
+    pub(super) fn unreachable(mut self) -> Self {
+        self.unreachable = true;
+        self
     }
 
     /// Nothing wrong.
@@ -114,6 +125,16 @@ impl Report {
     /// Whether the run may start.
     pub fn is_safe(&self) -> bool {
         self.count(Status::Fatal) == 0
+    }
+
+    /// Whether all that keeps it from running is a service that cannot be reached.
+    pub fn is_unreachable(&self) -> bool {
+        let mut fatal = self
+            .findings
+            .iter()
+            .filter(|finding| finding.status == Status::Fatal)
+            .peekable();
+        fatal.peek().is_some() && fatal.all(|finding| finding.unreachable)
     }
 
     /// The last line.

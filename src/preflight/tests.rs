@@ -67,19 +67,21 @@ fn save(vocab_size: usize, folder: &std::path::Path) {
 const GOOD: &str = "policy.model=\"model\" data.train=\"train.parquet\" data.max_prompt_tokens=1024 \
                     data.max_response_tokens=2048 train.max_tokens_per_micro_batch=4096 run.dir=\"runs\"";
 
-fn report(changes: &str, purpose: Purpose) -> Report {
-    let folder = fixture();
-    // Each later assignment of a key wins, as on the command line; written as a file so that paths start from it.
+/// Each later assignment of a key wins, as on the command line; written as a file so that paths start from it.
+fn file_of(changes: &str) -> String {
     let mut keys = std::collections::BTreeMap::new();
     for pair in GOOD.split_whitespace().chain(changes.split_whitespace()) {
         let (key, value) = pair.split_once('=').unwrap();
         keys.insert(key, value);
     }
     let written = keys.iter().filter(|(_, value)| !value.is_empty());
-    let text = written
-        .map(|(key, value)| format!("{key} = {value}"))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let lines: Vec<_> = written.map(|(key, value)| format!("{key} = {value}")).collect();
+    lines.join("\n")
+}
+
+fn report(changes: &str, purpose: Purpose) -> Report {
+    let folder = fixture();
+    let text = file_of(changes);
     let path = folder.path().join("run.toml");
     std::fs::write(&path, text).unwrap();
     let run = load(&Layers::file(&path)).unwrap();
@@ -88,7 +90,7 @@ fn report(changes: &str, purpose: Purpose) -> Report {
 
 #[test]
 fn a_good_run_passes_every_check() {
-    let report = report("", Purpose::Whole);
+    let report = report("data.val=[\"train.parquet\"]", Purpose::Whole);
     assert!(
         report.findings.iter().all(|finding| finding.status == Status::Pass),
         "{:?}",
@@ -258,6 +260,19 @@ fn each_fault_is_found_and_named_by_its_key() {
             Status::Fatal,
             "train.scheduler",
         ),
+        ("run.seed=42", "validation", Status::Warn, "data.val"),
+        (
+            "data.val=[\"train.parquet\"] eval.every=0 eval.before_train=false",
+            "validation",
+            Status::Warn,
+            "eval.every",
+        ),
+        (
+            "engine.tool_parser=\"mistral\"",
+            "tool-parser",
+            Status::Fatal,
+            "engine.tool_parser",
+        ),
         (
             "scaffold.env.HF_TOKEN=\"hf_abcdefghijkl\"",
             "secrets",
@@ -269,13 +284,23 @@ fn each_fault_is_found_and_named_by_its_key() {
         let wrong: Vec<_> = report
             .findings
             .iter()
-            .filter(|finding| finding.status > Status::Skip)
+            // That the file names no validation is told of each, and is a row of its own.
+            .filter(|finding| finding.status > Status::Skip && (finding.check != "validation" || check == "validation"))
             .collect();
         assert_eq!(wrong.len(), 1, "{changes}: {wrong:?}");
         assert_eq!((wrong[0].check.as_str(), wrong[0].status), (check, status), "{changes}");
         assert_eq!(wrong[0].key.as_deref(), Some(key), "{changes}");
         assert!(wrong[0].help.is_some(), "{changes}");
-        assert_eq!(report.findings.last(), Some(wrong[0]), "worst last");
+        let line = file_of(changes)
+            .lines()
+            .position(|line| line.starts_with(&format!("{key} = ")));
+        if let Some(line) = line {
+            let place = wrong[0].location.as_deref().unwrap_or_default();
+            assert!(place.ends_with(&format!("run.toml:{}", line + 1)), "{changes}: {place}");
+        }
+        if status == Status::Fatal {
+            assert_eq!(report.findings.last(), Some(wrong[0]), "worst last");
+        }
         assert!(
             !wrong[0].line.as_deref().unwrap_or_default().contains("hf_"),
             "a secret is never shown"
@@ -305,7 +330,7 @@ fn a_fault_of_a_file_names_the_file_and_what_is_wrong_with_it() {
 
 #[test]
 fn written_keys_are_located() {
-    let report = report("rollout.group_size=1", Purpose::Whole);
+    let report = report("rollout.group_size=1 data.val=[\"train.parquet\"]", Purpose::Whole);
     let last = report.findings.last().unwrap();
     assert!(last.location.as_deref().unwrap().contains("run.toml:"), "{last:?}");
     assert_eq!(last.line.as_deref(), Some("rollout.group_size = 1"));

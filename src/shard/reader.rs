@@ -102,6 +102,30 @@ impl ShardReader {
         Ok((meta, rows))
     }
 
+    /// Hands over the rows of one local shard, `batch` at a time, so that a file of any size goes through bounded
+    /// memory; `from` rows are left out first, and at most `most` are read.
+    pub fn each_batch(
+        &self,
+        path: &Path,
+        batch: usize,
+        (from, most): (usize, Option<usize>),
+        mut take: impl FnMut(Vec<Row>),
+    ) -> Result<(), ShardError> {
+        let name = path.display().to_string();
+        let damaged = |error: &dyn std::fmt::Display| ShardError::damaged(&name, error);
+        let file = fs_err::File::open(path)?.into_parts().0;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(&error))?;
+        let (_, builder) = self.prepared(&name, builder)?;
+        let mut builder = builder.with_batch_size(batch).with_offset(from);
+        if let Some(most) = most {
+            builder = builder.with_limit(most);
+        }
+        for batch in builder.build().map_err(|error| damaged(&error))? {
+            take(self.decoded(&name, &batch.map_err(|error| damaged(&error))?)?);
+        }
+        Ok(())
+    }
+
     /// Rows of one shard, with its metadata. Only the columns asked for are fetched from an object store.
     pub async fn read(&self, file: &ShardFile) -> Result<(ShardMeta, Vec<Row>), ShardError> {
         let (store, path) = match file {

@@ -7,4 +7,5 @@ mod not_built;
 mod preflight;
 mod prepare;
 mod streams;
+mod watching;
 mod workspace;

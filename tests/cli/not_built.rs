@@ -4,12 +4,5 @@ use crate::workspace::Workspace;
 
 #[test]
 fn stages_that_are_not_built() {
-    for stage in ["balance", "dashboard"] {
-        insta::assert_snapshot!(format!("not_built_{stage}"), Workspace::new().lego(&[stage]));
-    }
-}
-
-#[test]
-fn import_of_another_systems_variables() {
-    insta::assert_snapshot!(Workspace::new().lego(&["preflight", "--import", "old.env"]));
+    insta::assert_snapshot!("not_built_balance", Workspace::new().lego(&["balance"]));
 }

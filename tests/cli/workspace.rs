@@ -82,12 +82,21 @@ impl Workspace {
     }
 }
 
-/// What differs from machine to machine, in one place: the folder's path, and how far it pushes a remark.
+/// What differs from machine to machine, in one place: the folder's path, how far it pushes a remark, and memory.
 fn redact(text: &str, folder: &Path) -> String {
     let remark_moved = |line: &str| match line.split_once("  # ").filter(|_| line.contains("[FOLDER]")) {
         Some((value, remark)) => format!("{}  # {}", value.trim_end(), remark.trim_start()),
         None => line.to_owned(),
     };
+    let memory = |line: String| match (line.find("about "), line.find(" here")) {
+        (Some(from), Some(to)) if line.contains("at most:") => format!("{}[MEMORY]{}", &line[..from], &line[to..]),
+        _ => line,
+    };
     let text = text.replace(&folder.display().to_string(), "[FOLDER]");
-    text.lines().map(remark_moved).collect::<Vec<_>>().join("\n") + "\n"
+    text.lines()
+        .map(remark_moved)
+        .map(memory)
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n"
 }

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agents;
+mod browser;
 mod docker;
 mod harbor;
 mod kubernetes;
+mod plugin;
 mod quickstart;
 mod shards;
 

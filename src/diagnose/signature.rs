@@ -1,0 +1,90 @@
+//! A signature: what it needs to be claimed, how it is tested, and what cures it. The table is the whole list.
+
+use serde::Serialize;
+
+use super::evidence::Evidence;
+use super::signatures::{capture, environment, learning, speed};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// No known signature matched.
+    Healthy,
+    /// It runs on, and learns less than it could, or will soon not.
+    AtRisk,
+    /// What it does from here on is of no use.
+    StopRecommended,
+}
+
+/// What to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Cure {
+    /// The key of run.toml, or the command.
+    pub key: &'static str,
+    /// What to do with it.
+    pub text: &'static str,
+}
+
+/// What a test saw.
+pub(super) enum Seen {
+    /// What it needs is not there.
+    NoData,
+    /// It is not that.
+    No,
+    /// It is.
+    Yes(Match),
+}
+
+/// A signature that matched.
+pub(super) struct Match {
+    pub(super) verdict: Verdict,
+    /// Sentences with numbers and places.
+    pub(super) evidence: Vec<String>,
+    /// Metrics to look at.
+    pub(super) metrics: Vec<String>,
+}
+
+impl Match {
+    pub(super) fn at_risk(metrics: &[&str], evidence: Vec<String>) -> Seen {
+        Self::of(Verdict::AtRisk, metrics, evidence)
+    }
+
+    pub(super) fn stop(metrics: &[&str], evidence: Vec<String>) -> Seen {
+        Self::of(Verdict::StopRecommended, metrics, evidence)
+    }
+
+    fn of(verdict: Verdict, metrics: &[&str], evidence: Vec<String>) -> Seen {
+        Seen::Yes(Self {
+            verdict,
+            evidence,
+            metrics: metrics.iter().map(|name| (*name).to_owned()).collect(),
+        })
+    }
+}
+
+/// A way for a run to go wrong.
+pub struct Signature {
+    /// Stable name.
+    pub id: &'static str,
+    /// In a few words.
+    pub title: &'static str,
+    /// The evidence without which it is never claimed.
+    pub needs: &'static str,
+    /// What is behind it.
+    pub cause: &'static str,
+    /// At most three, the first first.
+    pub cures: &'static [Cure],
+    /// Signatures that follow from it and are not told beside it.
+    pub(super) explains: &'static [&'static str],
+    pub(super) test: fn(&Evidence<'_>) -> Seen,
+}
+
+/// All of them, in the order in which they are told.
+pub fn signatures() -> impl Iterator<Item = &'static Signature> {
+    environment::SIGNATURES
+        .iter()
+        .chain(capture::SIGNATURES)
+        .chain(learning::SIGNATURES)
+        .chain(speed::SIGNATURES)
+}
