@@ -991,7 +991,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare)
-            opts="-o -q -v -h --out --index --overwrite --strict --format --color --quiet --verbose --no-progress --log-format --help index help"
+            opts="-o -j -q -v -h --out --index --stage --overwrite --strict --family --hints --template --allow-leaks --repo-cache --offline --base-image --network --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --run --set --backend --jobs --repeats --attempts --policy --format --color --quiet --verbose --no-progress --log-format --help index help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1006,6 +1006,90 @@ _lego() {
                     return 0
                     ;;
                 --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stage)
+                    COMPREPLY=($(compgen -W "convert index validate filter" -- "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --template)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --allow-leaks)
+                    COMPREPLY=($(compgen -W "patch commit tests" -- "${cur}"))
+                    return 0
+                    ;;
+                --repo-cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --base-image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --network)
+                    COMPREPLY=($(compgen -W "none public" -- "${cur}"))
+                    return 0
+                    ;;
+                --where)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resemblance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --split)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --backend)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --repeats)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attempts)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1071,7 +1155,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare__subcmd__index)
-            opts="-o -q -v -h --out --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -q -v -h --out --combine --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1082,6 +1166,34 @@ _lego() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --combine)
+                    COMPREPLY=($(compgen -W "union intersection" -- "${cur}"))
+                    return 0
+                    ;;
+                --where)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resemblance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --split)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1101,7 +1213,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__rollout)
-            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --dry-run --print --reap --purge-infra --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --dry-run --print --reap --purge-infra --confirm --predictions --regrade --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1149,6 +1261,14 @@ _lego() {
                     ;;
                 --print)
                     COMPREPLY=($(compgen -W "paths" -- "${cur}"))
+                    return 0
+                    ;;
+                --predictions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --regrade)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --format)

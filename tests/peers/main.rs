@@ -5,6 +5,7 @@ mod agents;
 mod docker;
 mod harbor;
 mod kubernetes;
+mod prepare;
 mod quickstart;
 mod shards;
 

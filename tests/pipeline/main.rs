@@ -8,6 +8,7 @@ mod captures;
 mod hosted;
 mod kills;
 mod remote_engines;
+mod results;
 mod resume;
 mod servers;
 mod serving;

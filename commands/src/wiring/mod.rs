@@ -1,12 +1,14 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
 mod failures;
+mod prepare;
 mod rollout;
 mod serve;
 mod train;
 mod watch;
 
-pub(crate) use rollout::{reap, rollout};
+pub(crate) use prepare::{convert, measure, validate};
+pub(crate) use rollout::{purge, reap, rollout};
 pub(crate) use serve::{replay, serve, serve_in_background};
 pub(crate) use train::train;
 
