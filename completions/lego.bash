@@ -307,7 +307,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose)
-            opts="-q -v -h --check --since --format --json --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,10 +315,6 @@ _lego() {
             case "${prev}" in
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -337,7 +333,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__explain)
-            opts="-q -v -h --check --since --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -461,16 +457,12 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__list)
-            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
-                    return 0
-                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -491,16 +483,12 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__run)
-            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
-                    return 0
-                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -521,7 +509,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__shards)
-            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -551,16 +539,12 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__trial)
-            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --format)
-                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
-                    return 0
-                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -969,7 +953,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__preflight)
-            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1007,7 +991,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare)
-            opts="-o -q -v -h --out --index --overwrite --strict --format --color --quiet --verbose --no-progress --log-format --help index help"
+            opts="-o -j -q -v -h --out --index --stage --overwrite --strict --family --hints --template --allow-leaks --repo-cache --offline --base-image --network --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --run --set --backend --jobs --repeats --attempts --policy --format --color --quiet --verbose --no-progress --log-format --help index help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1022,6 +1006,90 @@ _lego() {
                     return 0
                     ;;
                 --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stage)
+                    COMPREPLY=($(compgen -W "convert index validate filter" -- "${cur}"))
+                    return 0
+                    ;;
+                --family)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --template)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --allow-leaks)
+                    COMPREPLY=($(compgen -W "patch commit tests" -- "${cur}"))
+                    return 0
+                    ;;
+                --repo-cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --base-image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --network)
+                    COMPREPLY=($(compgen -W "none public" -- "${cur}"))
+                    return 0
+                    ;;
+                --where)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resemblance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --split)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --backend)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --repeats)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attempts)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1087,7 +1155,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare__subcmd__index)
-            opts="-o -q -v -h --out --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -q -v -h --out --combine --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1098,6 +1166,34 @@ _lego() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --combine)
+                    COMPREPLY=($(compgen -W "union intersection" -- "${cur}"))
+                    return 0
+                    ;;
+                --where)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resemblance)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --split)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1117,7 +1213,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__rollout)
-            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --follow --name --dry-run --print --reap --purge-infra --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --dry-run --print --reap --purge-infra --confirm --predictions --regrade --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1163,16 +1259,16 @@ _lego() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --follow)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --name)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --print)
                     COMPREPLY=($(compgen -W "paths" -- "${cur}"))
+                    return 0
+                    ;;
+                --predictions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --regrade)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --format)
@@ -1249,7 +1345,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__train)
-            opts="-q -v -h --set --shards --steps --fresh --device --async --publish --plan --durations --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --shards --steps --fresh --device --async --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1268,14 +1364,6 @@ _lego() {
                     return 0
                     ;;
                 --device)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --publish)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --durations)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

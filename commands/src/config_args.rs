@@ -52,28 +52,34 @@ impl ConfigArgs {
     }
 
     fn load_from(&self, file: ConfigFile, flags: Vec<Override>) -> Result<Loaded, Failure> {
-        // A variable that is no text cannot set a key.
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let overrides = self.set.iter().map(Override::set).chain(flags).collect();
-        load(&Layers {
-            file,
-            environment,
-            overrides,
-        })
-        .map_err(|error| {
-            let missing = matches!(&error, lego::config::ConfigError::Unreadable { source, wanted_by: None, .. }
-                if source.kind() == std::io::ErrorKind::NotFound);
-            let failure = Failure::from(error);
-            if missing {
-                failure.hint(format!(
-                    "`lego preflight --init {}` writes a starter",
-                    self.file.display()
-                ))
-            } else {
-                failure
-            }
-        })
+        load_layers(file, &self.set, flags)
     }
+}
+
+/// Reads all layers: a file, the environment, `--set`, and the command's own flags.
+pub(crate) fn load_layers(file: ConfigFile, set: &[String], flags: Vec<Override>) -> Result<Loaded, Failure> {
+    let path = match &file {
+        ConfigFile::Path(path) => path.clone(),
+        ConfigFile::Text { name, .. } => PathBuf::from(name),
+    };
+    // A variable that is no text cannot set a key.
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let overrides = set.iter().map(Override::set).chain(flags).collect();
+    load(&Layers {
+        file,
+        environment,
+        overrides,
+    })
+    .map_err(|error| {
+        let missing = matches!(&error, lego::config::ConfigError::Unreadable { source, wanted_by: None, .. }
+            if source.kind() == std::io::ErrorKind::NotFound);
+        let failure = Failure::from(error);
+        if missing {
+            failure.hint(format!("`lego preflight --init {}` writes a starter", path.display()))
+        } else {
+            failure
+        }
+    })
 }

@@ -15,7 +15,10 @@ Examples:
   lego rollout run.toml -o shards
   lego rollout run.toml --eval --group-size 4 --tasks ids.txt --format json | jq '.[0].pass_at_1'
   lego rollout run.toml -o shards --print paths | lego train run.toml --shards -
-  lego rollout run.toml --follow /mnt/runs/quickstart";
+  lego rollout run.toml --follow /mnt/runs/quickstart
+  lego rollout run.toml --eval -o eval --predictions predictions.jsonl
+  lego rollout run.toml --eval --regrade eval -o regraded
+  lego rollout -o eval --purge-infra --confirm";
 
 /// Sample episodes from the policy and write them as Parquet shards
 ///
@@ -72,9 +75,19 @@ pub(crate) struct RolloutArgs {
     /// Remove sandboxes that earlier runs left behind, and stop; a cluster's where run.toml or `--backend` names it
     #[arg(long)]
     pub(crate) reap: bool,
-    /// Remove results that failed by infrastructure, so that they run again (not built yet)
+    /// Name results that failed by infrastructure; with `--confirm` they do not count any more, and the next start runs their
+    /// trials again
     #[arg(long)]
     purge_infra: bool,
+    /// Do what `--purge-infra` names
+    #[arg(long, requires = "purge_infra")]
+    confirm: bool,
+    /// Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) predictions: Option<PathBuf>,
+    /// Judge what the agents of this rollout left again, without a model; -o is the folder for the new results
+    #[arg(long, value_name = "DIR", requires = "out")]
+    pub(crate) regrade: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: FormatArg,
 }
@@ -101,7 +114,10 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         return wiring::reap(printer, args.cluster()?.as_ref());
     }
     if args.purge_infra {
-        return Err(Failure::not_built("lego rollout --purge-infra"));
+        let Some(out) = &args.out else {
+            return Err(Failure::usage("--purge-infra needs -o, the folder of the rollout"));
+        };
+        return wiring::purge(printer, out, args.confirm, args.format.format);
     }
     let overrides = [
         args.scaffold
@@ -122,13 +138,15 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
             .map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
     ];
     let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
-    if preflight::refuses(
-        printer,
-        &loaded,
-        preflight::Purpose::Rollout {
-            tasks_given: args.tasks.is_some(),
-        },
-    ) {
+    if args.regrade.is_none()
+        && preflight::refuses(
+            printer,
+            &loaded,
+            preflight::Purpose::Rollout {
+                tasks_given: args.tasks.is_some(),
+            },
+        )
+    {
         return Ok(Exit::Negative);
     }
     if args.dry_run {

@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct ScaffoldSection {
     /// Which agent: the built-in loop, one of the agents that are programs of their own, any other program
-    /// (`custom`), the task's own solution (`oracle`), or nothing at all (`nop`).
+    /// (`custom`), the task's own solution (`oracle`), nothing at all (`nop`), or the changes that the trials in the folder of
+    /// `args` left (`patch`).
     #[schemars(extend("enum" = [
-        "builtin", "claude-code", "opencode", "codex", "mini-swe-agent", "openhands", "terminus-2", "custom", "oracle", "nop"
+        "builtin", "claude-code", "opencode", "codex", "mini-swe-agent", "openhands", "terminus-2", "custom", "oracle", "nop",
+        "patch"
     ]))]
     pub name: String,
     /// Version that the agent must have; absent: whichever is installed.

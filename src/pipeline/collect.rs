@@ -19,6 +19,7 @@ use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
+use crate::task::NetworkMode;
 use crate::trajectory::Episode;
 
 /// Keys whose change makes it another rollout: its rows would not be what its run.toml says.
@@ -44,6 +45,8 @@ pub struct CollectJob {
     pub max_failures: Option<u64>,
     /// Whether the episodes are scored and never trained on.
     pub evaluate: bool,
+    /// Whether it is the tasks that are judged: trials that all failed are then no error.
+    pub check: Option<Check>,
     /// What does not come from run.toml.
     pub stack: StackOptions,
     /// Fires when no more trials are to begin.
@@ -67,6 +70,15 @@ impl CollectJob {
             watch(event);
         });
     }
+}
+
+/// What tasks are tried for when it is they that are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Check {
+    /// Whether the agent asks a model.
+    pub asks_model: bool,
+    /// What the tests reach, whatever the task says.
+    pub network: Option<NetworkMode>,
 }
 
 /// What a rollout came to.
@@ -130,8 +142,12 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
                 run_id: &dir.name(),
                 trials: &dir.trials(),
                 sample: &sample,
+                keeps_patches: job.check.is_none(),
             },
-            First::Model,
+            match job.check {
+                Some(Check { asks_model: false, .. }) => First::Nobody,
+                _ => First::Model,
+            },
             &job.observer,
             &job.stop,
         )
@@ -159,7 +175,7 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let failures = end.episodes.iter().filter(|episode| episode.reward.is_none()).count() as u64;
     end.interrupted &= job.max_failures.is_none_or(|most| failures <= most);
     end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
-    if !end.interrupted && !end.too_many_failures {
+    if !end.interrupted && !end.too_many_failures && job.check.is_none() {
         refuse_failed(&end.episodes, "this rollout")?;
     }
     end.summary = RolloutSummary::of(&end.episodes);
@@ -189,12 +205,16 @@ async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, Pipel
     }
     let (prepared, evaluate, observer) = (dir.tasks(), job.evaluate, Arc::clone(&job.observer));
     let ids = job.tasks.clone();
+    let network = job.check.and_then(|check| check.network);
     let entries = blocking(move || {
         let mut entries = Vec::new();
         for path in &paths {
             let mut set = TaskSet::load(path, &prepared)?;
             for warning in std::mem::take(&mut set.warnings) {
                 observer(PipelineEvent::Warning(warning));
+            }
+            if let Some(mode) = network {
+                set.tests_reach(mode);
             }
             if evaluate {
                 entries.extend(set.into_validation());

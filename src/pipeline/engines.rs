@@ -92,7 +92,7 @@ async fn embedded(config: &RunConfig, first: First) -> Result<Started, PipelineE
     let version = first.version();
     let weights = match first {
         First::Trainer { weights, .. } => weights,
-        First::Model => {
+        First::Model | First::Nobody => {
             let model = config.policy.model.clone();
             blocking(move || Weights::load(&model)).await??
         }

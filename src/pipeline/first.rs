@@ -8,6 +8,8 @@ use crate::trajectory::PolicyVersion;
 
 /// What is to be served first.
 pub(super) enum First {
+    /// None: agents that ask no model run. Whoever asks is told that there is none.
+    Nobody,
     /// The weights of `policy.model`; servers in other processes serve what they were started with.
     Model,
     /// A trainer's weights: nothing is sampled before every engine serves them.
@@ -22,7 +24,7 @@ pub(super) enum First {
 impl First {
     pub(super) fn version(&self) -> PolicyVersion {
         match self {
-            Self::Model => PolicyVersion::default(),
+            Self::Model | Self::Nobody => PolicyVersion::default(),
             Self::Trainer { version, .. } => *version,
         }
     }

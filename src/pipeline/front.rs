@@ -16,6 +16,7 @@ use super::first::First;
 use super::remote_engines;
 use super::run::tokenizer_dir;
 use crate::config::{EngineKind, ReasoningParser, RunConfig};
+use crate::inference::HostedApi;
 use crate::prompt::{PromptBuilder, Thinking, ToolFormat};
 use crate::proxy::{PolicySource, Proxy, ProxyOptions, Source};
 use crate::shard::ShardMeta;
@@ -57,7 +58,8 @@ impl Front {
     ) -> Result<Self, PipelineError> {
         let answering = async {
             match (config.engine.kind, &first) {
-                (EngineKind::Openai, First::Model) => hosted(config).await,
+                (_, First::Nobody) => Ok(answering(config, HostedApi::nobody()?)),
+                (EngineKind::Openai, First::Model) => Ok(answering(config, remote_engines::hosted(config).await?)),
                 _ => policy(config, first).await,
             }
         };
@@ -145,16 +147,15 @@ async fn policy(config: &RunConfig, first: First) -> Result<Answering, PipelineE
     })
 }
 
-/// A hosted model behind its API.
-async fn hosted(config: &RunConfig) -> Result<Answering, PipelineError> {
-    let api = remote_engines::hosted(config).await?;
-    Ok(Answering {
+/// A hosted model behind its API; or nobody, for agents that ask none.
+fn answering(config: &RunConfig, api: HostedApi) -> Answering {
+    Answering {
         model: api.model().to_owned(),
         source: Source::Hosted(Arc::new(api)),
         serving: Serving::Fixed,
         window: config.policy.max_model_len.map_or(HOSTED_WINDOW, |own| own as usize),
         vocab_size: 0,
-    })
+    }
 }
 
 /// Answers clients until `stop`.

@@ -58,7 +58,7 @@ pub(super) async fn connect(
         .map(|text| Ok(prompt.tokenizer().encode(text)?.into()))
         .collect::<Result<Vec<Arc<[TokenId]>>, crate::prompt::PromptError>>()?;
     let weights = match first {
-        First::Model => None,
+        First::Model | First::Nobody => None,
         First::Trainer { folder, .. } => Some(PublishedWeights::open(folder, &tokenizer_dir(config))?),
     };
     let (mut engines, mut window) = (Vec::new(), usize::MAX);
@@ -153,7 +153,7 @@ fn window_needed(config: &RunConfig, first: &First) -> (usize, &'static str) {
     let data = &config.data;
     match (config.policy.max_model_len, first) {
         (Some(length), _) => (length as usize, "policy.max_model_len"),
-        (None, First::Model) => (0, ""),
+        (None, First::Model | First::Nobody) => (0, ""),
         (None, First::Trainer { .. }) => (
             (data.max_prompt_tokens + data.max_response_tokens) as usize,
             "data.max_prompt_tokens + data.max_response_tokens",

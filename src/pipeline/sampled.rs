@@ -1,6 +1,6 @@
 //! What a step samples: rows that are durable already, groups that give no signal, and trials that all failed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::PipelineError;
 use crate::buffer::meeting::Meeting;
@@ -35,7 +35,21 @@ impl Durable {
 
     /// Of a whole rollout.
     pub(super) async fn of_rollout(dir: &RunDir) -> Result<Self, PipelineError> {
-        Self::read(&dir.rollouts()).await
+        let mut durable = Self::read(&dir.rollouts()).await?;
+        let purged = super::purge::read(dir.path())?.into_iter();
+        let purged = purged.map(|row| (row.episode_id, row.attempt)).collect();
+        durable.forget(&purged);
+        Ok(durable)
+    }
+
+    /// Takes results back: their trials are run again, under the number of another try.
+    fn forget(&mut self, purged: &HashSet<(String, i32)>) {
+        let taken = |episode: &Episode| purged.contains(&(episode.episode_id.0.clone(), episode.attempt));
+        for episode in self.standing.values().filter(|episode| taken(episode)) {
+            let next = episode.attempt.unsigned_abs() + 1;
+            self.next_attempt.insert(episode.episode_id.clone(), next);
+        }
+        self.standing.retain(|_, episode| !taken(episode));
     }
 
     async fn read(folder: &std::path::Path) -> Result<Self, PipelineError> {
@@ -218,7 +232,11 @@ mod tests {
         };
         assert_eq!(open(vec![after(Outcome::InfraError, 6), graded.clone()]), [0]);
         assert_eq!(open(vec![after(Outcome::InfraError, 4), graded.clone()]), [3, 0]);
-        assert_eq!(open(vec![after(Outcome::Cancelled, 6), graded]), [3, 0]);
+        assert_eq!(open(vec![after(Outcome::Cancelled, 6), graded.clone()]), [3, 0]);
+        // What was taken back is run again, under another number.
+        let mut taken = Durable::of(vec![after(Outcome::InfraError, 6), graded]);
+        taken.forget(&HashSet::from([(ids[0].clone(), 2)]));
+        assert_eq!(taken.next_attempt.get(&plans[0].episode_id()), Some(&3));
         assert_eq!(open(vec![after(Outcome::InfraError, 6)]), [3, 0, 0]);
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Work<'a> {
     pub run_id: &'a str,
     /// Holds the folders of the trials.
     pub trials: &'a Path,
+    /// Whether the agents' changes are kept as patches.
+    pub keeps_patches: bool,
     /// One of the tasks: the agent is looked for in its sandbox.
     pub sample: &'a Task,
 }
@@ -154,6 +156,7 @@ impl Stack {
             reward_unfinished: config.rollout.reward_unfinished,
             unparsed_zeroes_reward: config.capture.unparsed_tool_call == UnparsedToolCall::ZeroReward,
             turn_cap: config.proxy.turn_cap,
+            keeps_patches: work.keeps_patches,
             trials: work.trials.to_owned(),
             model,
             window,

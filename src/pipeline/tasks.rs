@@ -6,7 +6,28 @@ use std::sync::Arc;
 
 use super::PipelineError;
 use crate::prepare::prepare_into;
-use crate::task::{Task, TaskIndex};
+use crate::task::{IndexRow, NetworkMode, Task, TaskIndex, sha256_hex};
+
+/// A folder for trials of these tasks, with their index. Its name tells the tasks, their content, and what is done to them: the
+/// same command goes on where it was cut short, and another begins anew.
+pub(super) fn work_folder(
+    parent: &Path,
+    purpose: &str,
+    rows: &[IndexRow],
+) -> Result<(PathBuf, PathBuf), PipelineError> {
+    let sums = rows.iter().map(|row| {
+        format!(
+            "{} {}\n",
+            row.instance_id,
+            row.task_checksum.as_deref().unwrap_or_default()
+        )
+    });
+    let text = format!("{purpose}\n{}", sums.collect::<String>());
+    let folder = parent.join(&sha256_hex(text.as_bytes())[..16]);
+    let index = folder.join("tasks.parquet");
+    TaskIndex::write(&index, rows)?;
+    Ok((folder, index))
+}
 
 /// A task and where it came from.
 #[derive(Debug, Clone)]
@@ -67,6 +88,19 @@ impl TaskSet {
             .map(|stem| stem.to_string_lossy().into_owned())
             .unwrap_or_default();
         Ok(Self { name, tasks, warnings })
+    }
+
+    /// What the tests of all its tasks reach, whatever their folders say.
+    pub fn tests_reach(&mut self, mode: NetworkMode) {
+        for entry in &mut self.tasks {
+            let config = &mut Arc::make_mut(&mut entry.task).config;
+            config.environment.network_mode = Some(mode);
+            let steps = config.steps.iter_mut().map(|step| &mut step.verifier);
+            for verifier in std::iter::once(&mut config.verifier).chain(steps) {
+                verifier.network_mode = None;
+                verifier.allowed_hosts.clear();
+            }
+        }
     }
 
     /// Its tasks as validation counts them: their source is named below the set.

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use super::{ConvertOptions, PrepareError, PrepareReport, Source, convert, index};
+use super::{ConvertOptions, IndexOptions, PrepareError, PrepareReport, Source, convert, index};
 use crate::task::sha256_hex;
 
 /// Changes when the same records become other folders, so that an old preparation is not taken for a new one.
-const CONVERTER: u32 = 1;
+const CONVERTER: u32 = 2;
 
 /// A source, prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub fn prepare_into(source: &Path, folder: &Path) -> Result<Prepared, PrepareErr
     }
     let input = Source::Stream(source.display().to_string(), Box::new(std::io::Cursor::new(bytes)));
     // Folders of a preparation that was cut short are whole, and those of the same records.
-    let report = convert(input, &out, ConvertOptions::default(), &mut |_| {})?;
-    index(&[out], &index_path)?;
+    let report = convert(input, &out, &ConvertOptions::default(), &mut |_| {})?;
+    index(&[out], &index_path, &IndexOptions::default())?;
     Ok(Prepared {
         index: index_path,
         report,

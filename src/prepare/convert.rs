@@ -1,4 +1,4 @@
-//! Inline records to Harbor task folders.
+//! Records to Harbor task folders, one after the other, and what became of each.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -7,54 +7,62 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::family::{Family, family};
+use super::github::Exports;
+use super::inline_folder::{files, manifest};
+use super::options::ConvertOptions;
 use super::read::{RawRecord, records};
 use super::record::{Fault, InlineRecord, fault};
-use super::stage::{Stage, StagedFile, StagedFolder};
+use super::repair::Checked;
+use super::repo_cache::RepoCache;
+use super::stage::{Stage, StagedFolder};
+use super::swe::Repair;
 use super::{PrepareError, PrepareReport, PrepareRow, PrepareStatus, RejectedRow, Source};
 use crate::task::{parse_task_toml, write_atomically};
 
 /// Version of rejected.jsonl and prepare-report.json.
 pub(super) const REPORT_VERSION: u32 = 1;
-const BASE_IMAGE: &str = "debian:trixie-slim";
-const DEFAULT_SOURCE: &str = "inline";
-
-/// How records are converted.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ConvertOptions {
-    /// Whether folders that are there are written again.
-    pub overwrite: bool,
-}
 
 /// Converts the records of a source into task folders below `out`, and writes rejected.jsonl and
 /// prepare-report.json there.
 ///
 /// `on_row` hears of every record as it is done. A bad record is rejected with line and reason and the rest
-/// goes on; a family that is not converted yet, or a source that cannot be split into records, is an error.
+/// goes on; a source that cannot be split into records is an error.
 pub fn convert(
     source: Source,
     out: &Path,
-    options: ConvertOptions,
+    options: &ConvertOptions,
     on_row: &mut dyn FnMut(&PrepareRow),
 ) -> Result<PrepareReport, PrepareError> {
     let name = source.name();
     let report = PrepareReport {
         schema_version: REPORT_VERSION,
-        source: name.clone(),
+        source: name,
         ..PrepareReport::default()
     };
     let mut run = Conversion {
-        name,
         out,
         options,
         stage: Stage::new(out)?,
+        cache: options.repo_cache.as_deref().map(RepoCache::open).transpose()?,
+        exports: Exports::default(),
         seen: HashMap::new(),
         rejected: Vec::new(),
         report,
     };
     records(source, &mut |record| {
-        on_row(&run.take(&record)?);
+        if let Some(row) = run.take(&record)? {
+            on_row(&row);
+        }
         Ok(())
     })?;
+    for (line, id, repair) in std::mem::take(&mut run.exports).pairs() {
+        run.report.records += 1;
+        let outcome = match repair {
+            Ok(repair) => run.write_repair(repair, line)?,
+            Err(fault) => Err(fault),
+        };
+        on_row(&run.row(line, id, outcome)?);
+    }
     let Conversion {
         stage,
         rejected,
@@ -73,43 +81,93 @@ pub fn convert(
 }
 
 struct Conversion<'a> {
-    name: String,
     out: &'a Path,
-    options: ConvertOptions,
+    options: &'a ConvertOptions,
     stage: Stage,
+    cache: Option<RepoCache>,
+    /// Issues and pull requests, which only all of them together tell.
+    exports: Exports,
     seen: HashMap<String, usize>,
     rejected: Vec<u8>,
     report: PrepareReport,
 }
 
 impl Conversion<'_> {
-    fn take(&mut self, raw: &RawRecord) -> Result<PrepareRow, PrepareError> {
-        self.report.records += 1;
-        let (id, outcome) = match parse(raw) {
-            Err(fault) => (None, Err(fault)),
+    /// `None` where the record waits for others.
+    fn take(&mut self, raw: &RawRecord) -> Result<Option<PrepareRow>, PrepareError> {
+        let mut id = None;
+        let outcome = match parse(raw) {
+            Err(fault) => Err(fault),
             Ok(object) => {
-                if let Family::Other(family) = family(&object) {
-                    return Err(PrepareError::Unsupported {
-                        name: self.name.clone(),
-                        line: raw.line,
-                        family,
-                    });
+                id = object.get("instance_id").and_then(Value::as_str).map(str::to_owned);
+                match self.options.family.or_else(|| family(&object)) {
+                    Some(Family::Github) => match self.exports.take(raw.line, object) {
+                        Ok(()) => return Ok(None),
+                        Err(fault) => Err(fault),
+                    },
+                    Some(Family::Nemotron) => match unwrapped(object) {
+                        Err(fault) => Err(fault),
+                        Ok(inner) => {
+                            id = inner.get("instance_id").and_then(Value::as_str).map(str::to_owned);
+                            let of_inner =
+                                family(&inner).filter(|family| !matches!(family, Family::Nemotron | Family::Github));
+                            self.of_family(of_inner, inner, raw.line)?
+                        }
+                    },
+                    known => self.of_family(known, object, raw.line)?,
                 }
-                let id = object.get("instance_id").and_then(Value::as_str).map(str::to_owned);
-                (id, self.write(object, raw.line)?)
             }
         };
+        self.report.records += 1;
+        self.row(raw.line, id, outcome).map(Some)
+    }
+
+    fn of_family(
+        &mut self,
+        family: Option<Family>,
+        object: Map<String, Value>,
+        line: usize,
+    ) -> Result<Result<PrepareStatus, Fault>, PrepareError> {
+        match family {
+            None => {
+                let fields = object
+                    .keys()
+                    .map(|key| format!("`{key}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                Ok(Err(fault(
+                    "unknown_family",
+                    format!("no known family of records has just the fields {fields}"),
+                )))
+            }
+            Some(Family::Inline) => self.write(object, line),
+            Some(family) => match Repair::of(family, object) {
+                Err(fault) => Ok(Err(fault)),
+                Ok((repair, ignored)) => {
+                    self.ignore(ignored);
+                    self.write_repair(repair, line)
+                }
+            },
+        }
+    }
+
+    fn row(
+        &mut self,
+        line: usize,
+        id: Option<String>,
+        outcome: Result<PrepareStatus, Fault>,
+    ) -> Result<PrepareRow, PrepareError> {
         let (status, reason) = match outcome {
             Ok(status) => (status, None),
             Err(fault) => {
-                self.reject(raw.line, id.clone(), &fault)?;
+                self.reject(line, id.clone(), &fault)?;
                 (PrepareStatus::Rejected, Some(fault.reason.to_owned()))
             }
         };
         match status {
             PrepareStatus::Converted => self.report.converted += 1,
             PrepareStatus::Existing => self.report.existing += 1,
-            PrepareStatus::Rejected => self.report.rejected += 1,
+            PrepareStatus::Rejected | PrepareStatus::Dropped => self.report.rejected += 1,
         }
         Ok(PrepareRow {
             task: id,
@@ -119,19 +177,38 @@ impl Conversion<'_> {
         })
     }
 
+    fn ignore(&mut self, fields: Vec<String>) {
+        for field in fields {
+            *self.report.ignored_fields.entry(field).or_default() += 1;
+        }
+    }
+
+    /// Writes the folder of a repair, unless it is at fault or the folder is there.
+    fn write_repair(&mut self, repair: Repair, line: usize) -> Result<Result<PrepareStatus, Fault>, PrepareError> {
+        if let Some(first) = self.seen.get(&repair.id) {
+            let detail = format!("instance_id `{}` is that of line {first}", repair.id);
+            return Ok(Err(fault("duplicate_id", detail)));
+        }
+        let id = repair.id.clone();
+        if self.out.join(&id).exists() && !self.options.overwrite {
+            self.seen.insert(id, line);
+            return Ok(Ok(PrepareStatus::Existing));
+        }
+        let checked = match Checked::of(repair, self.options, self.cache.as_mut())? {
+            Ok(checked) => checked,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let folder = match checked.folder(self.options) {
+            Ok(folder) => folder,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        self.seen.insert(id, line);
+        self.stage.add(folder)?;
+        Ok(Ok(PrepareStatus::Converted))
+    }
+
     /// Writes one task folder, unless the record is at fault or the folder is there.
     fn write(&mut self, object: Map<String, Value>, line: usize) -> Result<Result<PrepareStatus, Fault>, PrepareError> {
-        if family(&object) == Family::Unknown {
-            let fields = object
-                .keys()
-                .map(|key| format!("`{key}`"))
-                .collect::<Vec<_>>()
-                .join(", ");
-            return Ok(Err(fault(
-                "unknown_family",
-                format!("no known family of records has just the fields {fields}"),
-            )));
-        }
         let (record, ignored) = match InlineRecord::of(object) {
             Ok(checked) => checked,
             Err(fault) => return Ok(Err(fault)),
@@ -160,9 +237,7 @@ impl Conversion<'_> {
                 self.report.warnings.extend(lines);
             }
         }
-        for field in ignored {
-            *self.report.ignored_fields.entry(field).or_default() += 1;
-        }
+        self.ignore(ignored);
         self.seen.insert(id.clone(), line);
         if self.out.join(&id).exists() && !self.options.overwrite {
             return Ok(Ok(PrepareStatus::Existing));
@@ -171,6 +246,7 @@ impl Conversion<'_> {
             name: id,
             folders: &["environment/files", "tests"],
             files: files(record, manifest),
+            checkout: None,
         })?;
         Ok(Ok(PrepareStatus::Converted))
     }
@@ -193,6 +269,36 @@ impl Conversion<'_> {
         self.report.first_rejected.get_or_insert(row);
         Ok(())
     }
+}
+
+/// The record that stands in the request of a training environment.
+fn unwrapped(object: Map<String, Value>) -> Result<Map<String, Value>, Fault> {
+    let places: [&[&str]; 5] = [
+        &["instance_dict"],
+        &["verifier_metadata", "instance_dict"],
+        &["metadata", "instance_dict"],
+        &["responses_create_params", "metadata", "instance_dict"],
+        &["verifier_metadata"],
+    ];
+    for place in places {
+        let mut found = object.get(place[0]);
+        for key in &place[1..] {
+            found = found.and_then(|value| value.get(key));
+        }
+        let inner = match found {
+            Some(Value::String(text)) => serde_json::from_str(text)
+                .map_err(|error| fault("invalid_json", format!("`{}` is no JSON: {error}", place.join("."))))?,
+            Some(value) => value.clone(),
+            None => continue,
+        };
+        if let Value::Object(inner) = inner {
+            return Ok(inner);
+        }
+    }
+    Err(fault(
+        "missing_field",
+        "no `instance_dict` holds the record that the request is about",
+    ))
 }
 
 fn parse(raw: &RawRecord) -> Result<Map<String, Value>, Fault> {
@@ -218,91 +324,4 @@ fn parse(raw: &RawRecord) -> Result<Map<String, Value>, Fault> {
             ))
         }
     }
-}
-
-/// task.toml of a record: its `task`, over what every task gets.
-fn manifest(record: &InlineRecord) -> Result<String, Fault> {
-    let wrong = |error: &dyn std::fmt::Display| fault("wrong_task_key", format!("`task` makes no task.toml: {error}"));
-    let source = record.data_source.as_deref().unwrap_or(DEFAULT_SOURCE);
-    let mut metadata = toml::Table::from_iter([("data_source".to_owned(), source.into())]);
-    if let Some(split) = &record.split {
-        metadata.insert("split".to_owned(), split.as_str().into());
-    }
-    let mut table = toml::Table::from_iter([
-        ("schema_version".to_owned(), "1.4".into()),
-        (
-            "task".to_owned(),
-            toml::Table::from_iter([("name".to_owned(), format!("lego/{}", record.instance_id).into())]).into(),
-        ),
-        ("metadata".to_owned(), metadata.into()),
-    ]);
-    let mut given = record.task.clone();
-    without_nulls(&mut given);
-    // The Dockerfile that brings the files starts from the image.
-    if let Some(environment) = given.get_mut("environment").and_then(Value::as_object_mut) {
-        environment.remove("docker_image");
-    }
-    merge(&mut table, toml::Table::try_from(given).map_err(|error| wrong(&error))?);
-    toml::to_string(&table).map_err(|error| wrong(&error))
-}
-
-fn without_nulls(object: &mut Map<String, Value>) {
-    object.retain(|_, value| !value.is_null());
-    object
-        .values_mut()
-        .filter_map(Value::as_object_mut)
-        .for_each(without_nulls);
-}
-
-/// Tables merge, everything else replaces.
-fn merge(base: &mut toml::Table, over: toml::Table) {
-    for (key, value) in over {
-        match (base.get_mut(&key), value) {
-            (Some(toml::Value::Table(inner)), toml::Value::Table(over)) => merge(inner, over),
-            (_, value) => {
-                base.insert(key, value);
-            }
-        }
-    }
-}
-
-fn files(record: InlineRecord, manifest: String) -> Vec<StagedFile> {
-    let environment = |key: &str| {
-        record
-            .task
-            .get("environment")
-            .and_then(|table| table.get(key))
-            .and_then(Value::as_str)
-    };
-    let (image, workdir) = (
-        environment("docker_image").unwrap_or(BASE_IMAGE),
-        environment("workdir").unwrap_or("/app"),
-    );
-    let workdir = workdir.trim_end_matches('/');
-    let dockerfile = format!("FROM {image}\nCOPY files/ {workdir}/\nWORKDIR {workdir}\n");
-    let plain = |path: &str, content: String| StagedFile {
-        path: path.to_owned(),
-        content,
-        executable: false,
-    };
-    let script = |path: &str, content: String| StagedFile {
-        path: path.to_owned(),
-        content,
-        executable: true,
-    };
-    let mut files = vec![
-        plain("task.toml", manifest),
-        plain("instruction.md", format!("{}\n", record.problem_statement.trim_end())),
-        plain("environment/Dockerfile", dockerfile),
-        script("tests/test.sh", record.test),
-    ];
-    files.extend(record.solution.map(|solution| script("solution/solve.sh", solution)));
-    for (folder, contents) in [("environment/files", record.files), ("tests", record.test_files)] {
-        files.extend(contents.into_iter().map(|(path, content)| StagedFile {
-            path: format!("{folder}/{path}"),
-            executable: content.starts_with("#!"),
-            content,
-        }));
-    }
-    files
 }

@@ -15,16 +15,6 @@ pub enum PrepareError {
     /// A task or an index that cannot be read or written.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// Records of a family that is recognised, and not converted yet.
-    #[error("{name}:{line}: {family} records are not supported yet; convertible are records with their files inline")]
-    Unsupported {
-        /// The source.
-        name: String,
-        /// From 1.
-        line: usize,
-        /// Which family.
-        family: &'static str,
-    },
     /// A source that cannot be split into records.
     #[error("{name}:{line}: {reason}")]
     Source {
@@ -33,6 +23,14 @@ pub enum PrepareError {
         /// From 1.
         line: usize,
         /// What was expected and what was found.
+        reason: String,
+    },
+    /// Tasks that cannot be split as asked.
+    #[error("split `{name}`: {reason}")]
+    Split {
+        /// Its name.
+        name: String,
+        /// What stands against it.
         reason: String,
     },
     /// A report of an earlier preparation that does not parse.

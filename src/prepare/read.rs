@@ -1,4 +1,4 @@
-//! Splits a source into records: JSON lines or one JSON array, each record with its line.
+//! Splits a source into records: JSON lines, one JSON array or Parquet, each record with its line.
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::PrepareError;
 
 /// Where records come from.
 pub enum Source {
-    /// A file of JSON lines, or of one JSON array.
+    /// A file of JSON lines, of one JSON array, or Parquet.
     File(PathBuf),
     /// The same from a stream; the name is for messages.
     Stream(String, Box<dyn BufRead>),
@@ -53,8 +53,9 @@ pub(super) fn records(
     };
     let start = reader.fill_buf()?;
     if start.starts_with(b"PAR1") {
-        let reason = "Parquet records are not supported yet; expected JSON lines or a JSON array".to_owned();
-        return Err(PrepareError::Source { name, line: 1, reason });
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        return super::parquet::rows(&name, bytes.into(), each);
     }
     if start.starts_with(b"\xef\xbb\xbf") {
         reader.consume(3);

@@ -92,23 +92,7 @@ impl InlineRecord {
     }
 
     fn check(&self) -> Result<(), Fault> {
-        let id = &self.instance_id;
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if id.is_empty()
-            || id.len() > LONGEST_ID
-            || id.starts_with(['.', '-'])
-            || id.contains("..")
-            || !id.chars().all(fits)
-        {
-            let shape = "1 to 200 letters, digits, `.`, `_` or `-`, without `..` and not beginning with `.` or `-`";
-            return Err(fault(
-                "unsafe_id",
-                format!(
-                    "instance_id `{}` cannot be a folder's name; expected {shape}",
-                    id.escape_debug()
-                ),
-            ));
-        }
+        safe_id(&self.instance_id)?;
         if self.problem_statement.trim().is_empty() {
             return Err(fault("missing_field", "field `problem_statement` is empty"));
         }
@@ -131,7 +115,37 @@ impl InlineRecord {
     }
 }
 
-fn list(names: &[&str]) -> String {
+/// Whether an id can be a folder's name.
+pub(super) fn safe_id(id: &str) -> Result<(), Fault> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if id.is_empty()
+        || id.len() > LONGEST_ID
+        || id.starts_with(['.', '-'])
+        || id.contains("..")
+        || !id.chars().all(fits)
+    {
+        let shape = "1 to 200 letters, digits, `.`, `_` or `-`, without `..` and not beginning with `.` or `-`";
+        return Err(fault(
+            "unsafe_id",
+            format!(
+                "instance_id `{}` cannot be a folder's name; expected {shape}",
+                id.escape_debug()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a path stays below its folder, and is spelt plainly, so that one file has one name.
+pub(super) fn is_safe_path(path: &str) -> bool {
+    let normal = Path::new(path)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    let plain = path.split('/').all(|part| !part.is_empty() && part != ".");
+    !path.is_empty() && normal && plain && !path.contains(['\0', '\\']) && path.len() <= 1000
+}
+
+pub(super) fn list(names: &[&str]) -> String {
     names
         .iter()
         .map(|name| format!("`{name}`"))
@@ -140,7 +154,7 @@ fn list(names: &[&str]) -> String {
 }
 
 /// Whether all paths stay below their folder, and none is both a file and a folder.
-fn safe_paths(field: &str, files: &BTreeMap<String, String>) -> Result<(), Fault> {
+pub(super) fn safe_paths(field: &str, files: &BTreeMap<String, String>) -> Result<(), Fault> {
     let wrong = |path: &str, what: &str| {
         Err(fault(
             "unsafe_path",
@@ -149,12 +163,7 @@ fn safe_paths(field: &str, files: &BTreeMap<String, String>) -> Result<(), Fault
     };
     let mut folders = HashSet::new();
     for path in files.keys() {
-        let normal = Path::new(path)
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
-        // The path must also be spelt plainly, so that one file has one name.
-        let plain = path.split('/').all(|part| !part.is_empty() && part != ".");
-        if path.is_empty() || !normal || !plain || path.contains(['\0', '\\']) || path.len() > 1000 {
+        if !is_safe_path(path) {
             return wrong(path, "must be relative, without `.`, `..`, empty parts or `\\`");
         }
         folders.extend(path.match_indices('/').map(|(at, _)| &path[..at]));

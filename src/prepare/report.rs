@@ -1,9 +1,13 @@
 //! What a preparation did: rows as it goes, a report when it is done.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::PrepareError;
+use crate::task::write_atomically;
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +19,69 @@ pub enum PrepareStatus {
     Existing,
     /// The record cannot become a task.
     Rejected,
+    /// A stage behind found that the task is none.
+    Dropped,
+}
+
+/// A stage: what went in, what came out, and why the rest did not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StageRow {
+    /// Its name.
+    pub stage: String,
+    /// Records or tasks that went in.
+    #[serde(rename = "in")]
+    pub into: usize,
+    /// Tasks that came out.
+    pub out: usize,
+    /// The others.
+    pub dropped: usize,
+    /// The same by reason.
+    pub reasons: BTreeMap<String, usize>,
+    /// What else is worth knowing of those that came out, such as how many were there already.
+    pub notes: BTreeMap<String, usize>,
+}
+
+impl StageRow {
+    /// Reasons with their counts, the most frequent first, for people.
+    pub fn why(&self) -> String {
+        let mut reasons: Vec<(&String, &usize)> = self.reasons.iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let said = |(reason, count): (&String, &usize)| format!("{} {count}", reason.replace('_', " "));
+        let notes = self.notes.iter().map(|(note, count)| format!("({note} {count})"));
+        reasons
+            .into_iter()
+            .map(said)
+            .chain(notes)
+            .collect::<Vec<_>>()
+            .join(" · ")
+    }
+}
+
+impl PrepareReport {
+    /// As a stage.
+    pub fn stage(&self) -> StageRow {
+        StageRow {
+            stage: "convert".to_owned(),
+            into: self.records,
+            out: self.converted + self.existing,
+            dropped: self.rejected,
+            reasons: self.rejected_by_reason.clone(),
+            notes: noted("there already", self.existing),
+        }
+    }
+}
+
+/// A note, where there is anything to note.
+pub(super) fn noted(note: &str, count: usize) -> BTreeMap<String, usize> {
+    (count > 0).then(|| (note.to_owned(), count)).into_iter().collect()
+}
+
+/// Writes the stages of a preparation as funnel.json.
+pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<(), PrepareError> {
+    let text = serde_json::to_string_pretty(stages).map_err(std::io::Error::from)?;
+    write_atomically(&folder.join("funnel.json"), |file| {
+        Ok::<_, PrepareError>(std::io::Write::write_all(file, format!("{text}\n").as_bytes())?)
+    })
 }
 
 /// One record of a preparation, for `--format json`.
@@ -22,11 +89,11 @@ pub enum PrepareStatus {
 pub struct PrepareRow {
     /// The task's id, where the record has one.
     pub task: Option<String>,
-    /// `convert`.
+    /// `convert` or `validate`.
     pub stage: String,
     /// What became of it.
     pub status: PrepareStatus,
-    /// Class of the fault, for `rejected`.
+    /// Class of the fault, for `rejected` and `dropped`.
     pub reason: Option<String>,
 }
 

@@ -6,6 +6,7 @@ use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
 use super::PrepareError;
+use super::repo_cache::Checkout;
 use crate::task::sync_folder;
 
 /// Folders that are written together, on all cores.
@@ -20,12 +21,38 @@ pub(super) struct StagedFile {
     pub(super) executable: bool,
 }
 
+impl StagedFile {
+    pub(super) fn plain(path: &str, content: String) -> Self {
+        Self {
+            path: path.to_owned(),
+            content,
+            executable: false,
+        }
+    }
+
+    pub(super) fn script(path: &str, content: String) -> Self {
+        Self {
+            executable: true,
+            ..Self::plain(path, content)
+        }
+    }
+}
+
+/// A repository's files in a folder, and copies of some of them in another.
+pub(super) struct StagedCheckout {
+    pub(super) checkout: Checkout,
+    pub(super) to: &'static str,
+    pub(super) copies: Vec<String>,
+    pub(super) copies_to: &'static str,
+}
+
 /// One folder, not written yet.
 pub(super) struct StagedFolder {
     pub(super) name: String,
     /// Folders in it that are made even where they hold no file.
     pub(super) folders: &'static [&'static str],
     pub(super) files: Vec<StagedFile>,
+    pub(super) checkout: Option<StagedCheckout>,
 }
 
 /// Writes folders below `out`, whole or not at all.
@@ -119,6 +146,19 @@ fn write_folder(hidden: &Path, folder: &StagedFolder) -> Result<(), PrepareError
     fs::create_dir(&root)?;
     for inner in folder.folders {
         fs::create_dir_all(root.join(inner))?;
+    }
+    if let Some(staged) = &folder.checkout {
+        let (from, to) = (root.join(staged.to), root.join(staged.copies_to));
+        staged.checkout.write(&from)?;
+        fs::create_dir_all(&to)?;
+        for path in &staged.copies {
+            let copy = to.join(path);
+            // What is no plain file is not the verifier's to bring back.
+            if from.join(path).symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+                copy.parent().map_or(Ok(()), fs::create_dir_all)?;
+                fs::copy(from.join(path), &copy)?;
+            }
+        }
     }
     for file in &folder.files {
         let path = root.join(&file.path);

@@ -32,7 +32,15 @@ fn lines(records: &[Value]) -> Vec<u8> {
 
 fn run_with(input: impl Into<Vec<u8>>, out: &Path, overwrite: bool) -> Result<PrepareReport, PrepareError> {
     let source = Source::Stream("issues.jsonl".into(), Box::new(Cursor::new(input.into())));
-    convert(source, out, ConvertOptions { overwrite }, &mut |_| {})
+    convert(
+        source,
+        out,
+        &ConvertOptions {
+            overwrite,
+            ..ConvertOptions::default()
+        },
+        &mut |_| {},
+    )
 }
 
 fn run(input: impl Into<Vec<u8>>, out: &Path) -> Result<PrepareReport, PrepareError> {
@@ -151,17 +159,8 @@ fn bad_records_are_rejected_with_line_and_reason_and_the_rest_goes_on() {
 }
 
 #[test]
-fn other_families_are_named() {
+fn sources_that_cannot_be_split_are_named_with_their_line() {
     let dir = tempfile::tempdir().unwrap();
-    let message = |record: Value| run(lines(&[record]), dir.path()).unwrap_err().to_string();
-    assert_eq!(
-        message(
-            json!({ "instance_id": "x", "repo": "r", "base_commit": "c", "patch": "", "test_patch": "", "problem_statement": "" })
-        ),
-        "issues.jsonl:1: SWE-bench records are not supported yet; convertible are records with their files inline"
-    );
-    assert!(message(json!({ "instance_id": "x", "repo": "r", "patch": "", "image_name": "i" })).contains("SWE-smith"));
-    assert!(message(json!({ "number": 1, "title": "t", "body": "b" })).contains("GitHub issue"));
     let broken = run("[{\"instance_id\": \"a\"},\n\n oops]", dir.path())
         .unwrap_err()
         .to_string();
@@ -170,13 +169,13 @@ fn other_families_are_named() {
         run("PAR1...", dir.path())
             .unwrap_err()
             .to_string()
-            .contains("Parquet records are not supported yet")
+            .contains("issues.jsonl:1: not readable as Parquet")
     );
     assert!(
         convert(
             Source::of(&dir.path().join("none")),
             dir.path(),
-            ConvertOptions::default(),
+            &ConvertOptions::default(),
             &mut |_| {}
         )
         .is_err()
@@ -216,7 +215,7 @@ fn an_index_lists_tasks_and_what_is_none() {
     fs::create_dir_all(tasks.join("half")).unwrap();
     fs::write(tasks.join("half/instruction.md"), "x").unwrap();
     let out = dir.path().join("tasks.parquet");
-    let report = index(std::slice::from_ref(&tasks), &out).unwrap();
+    let report = index(std::slice::from_ref(&tasks), &out, &IndexOptions::default()).unwrap();
     assert_eq!(
         (report.tasks, report.skipped.as_slice()),
         (2, [tasks.join("notes")].as_slice())
@@ -237,7 +236,23 @@ fn an_index_lists_tasks_and_what_is_none() {
         row.task_checksum,
         Some(Task::load(&index_read.task_dir(row)).unwrap().checksum().unwrap())
     );
-    let message = index(&[tasks.clone(), tasks.join("a")], &out).unwrap_err().to_string();
+    // The same task twice is one; another of its id is not.
+    let twice = index(
+        &[tasks.clone(), tasks.join("a"), out.clone()],
+        &out,
+        &IndexOptions::default(),
+    )
+    .unwrap();
+    assert_eq!((twice.tasks, twice.seen), (2, 5));
+    let other = dir.path().join("other");
+    run(
+        lines(&[json!({"instance_id": "a", "problem_statement": "Other.", "files": {}, "test": "true"})]),
+        &other,
+    )
+    .unwrap();
+    let message = index(&[tasks.clone(), other], &out, &IndexOptions::default())
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("the id `a` is also that of"), "{message}");
 }
 

@@ -17,16 +17,24 @@ pub struct SeriesScore {
     pub tasks: usize,
     /// Tasks of which no trial gave a valid reward; they are in no score.
     pub tasks_without_reward: usize,
-    /// Trials with a valid reward.
+    /// Trials with a valid reward: those that are scored.
     pub trials: usize,
+    /// Trials that ended, whatever came of them.
+    pub landed: usize,
+    /// Trials that ended without a valid reward: failures of the infrastructure, the environment or the tests.
+    pub infra: usize,
     /// Chance that one sample solves a task, mean over tasks.
     pub pass_at_1: f64,
     /// Standard error of `pass_at_1` over tasks.
     pub pass_at_1_se: f64,
+    /// 95 % interval of `pass_at_1`: from its standard error, or, where all tasks agree, Wilson's for their number.
+    pub pass_at_1_interval: (f64, f64),
     /// Samples a task, of the task with the fewest.
     pub k: usize,
     /// Chance that one of `k` samples solves a task.
     pub pass_at_k: f64,
+    /// Standard error of `pass_at_k` over tasks.
+    pub pass_at_k_se: f64,
     /// Mean reward.
     pub reward_mean: f64,
 }
@@ -73,6 +81,26 @@ pub fn score<'a>(
     }
 }
 
+/// The two-sided 95 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// 95 % interval of a mean of `n` shares with this standard error. Where they are all the same the standard error is 0 and
+/// says nothing: then Wilson's (1927) of `n` yes or no answers.
+fn interval(mean: f64, error: f64, n: usize) -> (f64, f64) {
+    if n == 0 {
+        return (0.0, 1.0);
+    }
+    let (middle, half) = if error > 0.0 {
+        (mean, Z * error)
+    } else {
+        let n = n as f64;
+        let scale = 1.0 + Z * Z / n;
+        let half = Z * (mean * (1.0 - mean) / n + Z * Z / (4.0 * n * n)).sqrt();
+        ((mean + Z * Z / (2.0 * n)) / scale, half / scale)
+    };
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}
+
 fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> SeriesScore {
     let graded: Vec<Vec<f32>> = tasks
         .values()
@@ -91,15 +119,22 @@ fn series_score(series: String, tasks: &BTreeMap<&str, Vec<Option<f32>>>) -> Ser
         .map(|rewards| pass_at_k(rewards.len(), solved(rewards), k.max(1)))
         .collect();
     let rewards: Vec<f64> = graded.iter().flatten().map(|&reward| f64::from(reward)).collect();
+    let landed: usize = tasks.values().map(Vec::len).sum();
+    let error_of = |values: &[f64]| if values.len() > 1 { standard_error(values) } else { 0.0 };
+    let (pass_at_1, pass_at_1_se) = (mean_of(&firsts), error_of(&firsts));
     SeriesScore {
         series,
         tasks: graded.len(),
         tasks_without_reward: tasks.len() - graded.len(),
         trials: rewards.len(),
-        pass_at_1: mean_of(&firsts),
-        pass_at_1_se: if firsts.len() > 1 { standard_error(&firsts) } else { 0.0 },
+        landed,
+        infra: landed - rewards.len(),
+        pass_at_1,
+        pass_at_1_se,
+        pass_at_1_interval: interval(pass_at_1, pass_at_1_se, firsts.len()),
         k,
         pass_at_k: mean_of(&anys),
+        pass_at_k_se: error_of(&anys),
         reward_mean: mean_of(&rewards),
     }
 }
@@ -141,6 +176,17 @@ mod tests {
             (series.tasks, series.tasks_without_reward, series.trials, series.k),
             (3, 1, 6, 2)
         );
+        assert_eq!((series.landed, series.infra), (7, 1));
+        let half = 1.96 * 0.5 / 3.0_f64.sqrt();
+        let (low, high) = series.pass_at_1_interval;
+        assert!(
+            low.abs() < 1e-12 && (high - (0.5 + half).min(1.0)).abs() < 1e-3,
+            "{low} {high}"
+        );
+        // All of 10 solved: Wilson's interval ends at 1 and begins at 10 / (10 + z²).
+        let (low, high) = interval(1.0, 0.0, 10);
+        assert!((low - 10.0 / (10.0 + Z * Z)).abs() < 1e-9 && (high - 1.0).abs() < 1e-9);
+        assert_eq!(interval(0.0, 0.0, 0), (0.0, 1.0));
         assert!((series.pass_at_1 - 0.5).abs() < 1e-12);
         assert!((series.pass_at_1_se - 0.5 / 3.0_f64.sqrt()).abs() < 1e-12);
         assert!((series.pass_at_k - 2.0 / 3.0).abs() < 1e-12);

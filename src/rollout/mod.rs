@@ -23,6 +23,7 @@ mod trial_files;
 mod trial_spec;
 mod trial_stages;
 mod trial_verdict;
+mod work_patch;
 
 pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};

@@ -62,6 +62,8 @@ pub struct TrialContext {
     pub turn_cap: Option<u32>,
     /// Whether malformed tool calls cost the reward.
     pub unparsed_zeroes_reward: bool,
+    /// Whether the agent's change is kept as a patch in the trial's folder.
+    pub keeps_patches: bool,
     /// Folder that holds a folder for each trial.
     pub trials: PathBuf,
     /// Served model name.

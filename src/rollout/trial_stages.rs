@@ -12,7 +12,7 @@ use super::trial::{TrialContext, TrialRecord};
 use super::trial_files::since;
 use super::trial_spec::{TEARDOWN, url_inside};
 use super::trial_verdict::{Judged, over_stages};
-use super::{TrialPlan, artifacts, health, network};
+use super::{TrialPlan, artifacts, health, network, work_patch};
 use crate::proxy::SessionTicket;
 use crate::run_dir::TimeSpan;
 use crate::sandbox::{ExecRequest, SandboxError};
@@ -245,6 +245,11 @@ impl TrialContext {
         let changes = Changes::of(sandbox, workdir, &ready.before, folder)
             .await
             .map_err(|error| broken(&error))?;
+        if self.keeps_patches {
+            work_patch::keep(sandbox, folder, &changes, &known.originals)
+                .await
+                .map_err(|error| broken(&error))?;
+        }
         let scene = Scene {
             left_running,
             changes: &changes,

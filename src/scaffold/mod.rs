@@ -7,6 +7,7 @@ mod builtin;
 mod error;
 mod nop;
 mod oracle;
+mod patch;
 mod process;
 mod registry;
 mod report;
@@ -17,6 +18,7 @@ pub use builtin::{Builtin, BuiltinLimits, SYSTEM_PROMPT, bash_tool};
 pub use error::ScaffoldError;
 pub use nop::Nop;
 pub use oracle::Oracle;
+pub use patch::{Patch, WORK_PATCH};
 pub use registry::{UnknownScaffold, by_name};
 pub use report::{AgentEnd, AgentReport, CutLogs};
 

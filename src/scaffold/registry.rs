@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::process::{ClaudeCode, Codex, Custom, MiniSweAgent, OpenCode, OpenHands, ProcessAgent, Terminus2};
-use super::{Builtin, Nop, Oracle, Scaffold};
+use super::{Builtin, Nop, Oracle, Patch, Scaffold};
 use crate::config::{Dialect, ScaffoldSection};
 
-const SUPPORTED: [&str; 10] = [
+const SUPPORTED: [&str; 11] = [
     "builtin",
     "claude-code",
     "opencode",
@@ -17,6 +17,7 @@ const SUPPORTED: [&str; 10] = [
     "custom",
     "oracle",
     "nop",
+    "patch",
 ];
 const NOT_YET: [&str; 5] = ["aider", "qwen-code", "pi", "cline", "gemini-cli"];
 
@@ -29,6 +30,9 @@ pub enum UnknownScaffold {
     /// `custom` without a program.
     #[error("scaffold `custom` without scaffold.command: write `command = [\"<program>\", \"<argument>\", …]`")]
     NoCommand,
+    /// `patch` without the folder of its trials.
+    #[error("scaffold `patch` without its trials: write `args = [\"<folder with the folders of trials>\"]`")]
+    NoPatches,
     /// It speaks one API only.
     #[error("scaffold.dialect: `{0}` speaks one API only; take the key out")]
     OneDialect(String),
@@ -78,6 +82,10 @@ pub fn by_name(section: &ScaffoldSection) -> Result<Arc<dyn Scaffold>, UnknownSc
         "builtin" => Ok(Arc::new(Builtin::new(section.env.clone()))),
         "oracle" => Ok(Arc::new(Oracle)),
         "nop" => Ok(Arc::new(Nop)),
+        "patch" => match section.args.as_slice() {
+            [folder] => Ok(Arc::new(Patch::new(folder.into()))),
+            _ => Err(UnknownScaffold::NoPatches),
+        },
         name if NOT_YET.contains(&name) => Err(UnknownScaffold::NotYet(name.to_owned())),
         name => Err(UnknownScaffold::Unknown {
             name: name.to_owned(),

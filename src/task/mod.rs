@@ -7,6 +7,7 @@ mod atomic;
 mod checksum;
 mod environment;
 mod error;
+mod expression;
 mod folder;
 mod index;
 mod index_parquet;
@@ -19,6 +20,7 @@ pub use atomic::{sync_folder, write_atomically};
 pub use checksum::{folder_checksum, sha256_hex};
 pub use environment::{EnvironmentConfig, Healthcheck, McpServer, NetworkMode, NetworkPolicy, resolve_env};
 pub use error::TaskError;
+pub use expression::{Expression, ExpressionError};
 pub use folder::Task;
 pub use index::{IndexRow, TaskIndex};
 pub use manifest::{

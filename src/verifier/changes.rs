@@ -91,6 +91,13 @@ impl Changes {
         Some(String::from_utf8_lossy(&fs_err::read(file).ok()?).into_owned())
     }
 
+    /// The same for whoever keeps the agent's work; `None` also for what is no text.
+    pub fn text_of(&self, path: &str, limit: u64) -> Option<String> {
+        let file = self.file(path)?;
+        (fs_err::metadata(&file).ok()?.len() <= limit).then_some(())?;
+        fs_err::read_to_string(file).ok()
+    }
+
     pub(super) fn is_executable(&self, path: &str) -> bool {
         self.file(path)
             .and_then(|file| fs_err::metadata(file).ok())

@@ -32,13 +32,21 @@ fn folders_are_indexed() {
 }
 
 #[test]
-fn other_families_of_records_are_not_supported_yet() {
-    let swe = r#"{"instance_id":"a__b-1","repo":"a/b","base_commit":"c0ffee","problem_statement":"x","patch":"","test_patch":"","FAIL_TO_PASS":"[]","PASS_TO_PASS":"[]","version":"1"}"#;
-    insta::assert_snapshot!(
-        Workspace::new()
-            .file("issues.jsonl", swe)
-            .lego(&["prepare", "issues.jsonl"])
+fn records_of_repositories_become_tasks_and_bad_ones_are_told() {
+    let patch = |path: &str| format!("--- a/{path}\\n+++ b/{path}\\n@@ -1 +1 @@\\n-a\\n+b\\n");
+    let swe = format!(
+        r#"{{"instance_id":"a__b-1","repo":"a/b","base_commit":"c0ffee00","problem_statement":"x","patch":"{}","test_patch":"{}","FAIL_TO_PASS":"[\"t::a\"]","PASS_TO_PASS":"[]","version":"1"}}"#,
+        patch("a.py"),
+        patch("test_a.py")
     );
+    let bad = swe.replace("a__b-1", "a__b-2").replace("c0ffee00", "main");
+    let work = Workspace::new().file("issues.jsonl", &format!("{swe}\n{bad}\n"));
+    insta::assert_snapshot!(work.lego(&["prepare", "issues.jsonl", "--format", "table"]));
+    insta::assert_snapshot!(std::fs::read_to_string(work.path().join("tasks/rejected.jsonl")).unwrap());
+    insta::assert_snapshot!(work.lego(&["prepare", "issues.jsonl", "--family", "swe"]));
+    insta::assert_snapshot!(work.lego(&["prepare", "index", "tasks", "--where", "pass_rat > 0"]));
+    insta::assert_snapshot!(work.lego(&["prepare", "index", "tasks", "--where", "pass_rate > 0"]));
+    insta::assert_snapshot!(work.lego(&["prepare", "--stage", "validate", "-o", "nowhere"]));
 }
 
 #[test]

@@ -275,6 +275,7 @@ fn job(place: Place, folder: &Path, set: &[&str], observer: PipelineObserver) ->
         tasks: None,
         max_failures: None,
         evaluate: false,
+        check: None,
         stack: StackOptions {
             init_exe: init_exe(),
             scratch: folder.join("sandboxes"),

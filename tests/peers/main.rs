@@ -7,6 +7,7 @@ mod docker;
 mod harbor;
 mod kubernetes;
 mod plugin;
+mod prepare;
 mod quickstart;
 mod shards;
 

@@ -10,6 +10,7 @@ mod hosted;
 mod kills;
 mod meeting;
 mod remote_engines;
+mod results;
 mod resume;
 mod servers;
 mod serving;

@@ -3,6 +3,7 @@
 mod failures;
 mod follow;
 mod plan;
+mod prepare;
 mod rollout;
 mod serve;
 mod train;
@@ -10,7 +11,8 @@ mod watch;
 
 pub(crate) use follow::follow;
 pub(crate) use plan::plan;
-pub(crate) use rollout::{reap, rollout};
+pub(crate) use prepare::{convert, measure, validate};
+pub(crate) use rollout::{purge, reap, rollout};
 pub(crate) use serve::{replay, serve, serve_in_background};
 pub(crate) use train::train;
 

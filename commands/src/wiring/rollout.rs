@@ -1,7 +1,8 @@
 //! `lego rollout` over the pipeline.
 
-use lego::config::{KubernetesSection, Loaded};
-use lego::pipeline::{CollectEnd, CollectJob, collect};
+use lego::config::{KubernetesSection, Loaded, ScaffoldSection};
+use lego::pipeline::{Check, CollectEnd, CollectJob, collect, predictions};
+use lego::run_dir::RunDir;
 use lego::sandbox::Backend;
 use lego::sandbox::docker::{DockerBackend, DockerOptions};
 use lego::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
@@ -11,7 +12,7 @@ use serde::Serialize;
 use super::{stack_options, until_stopped, watch};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Printer, table};
+use crate::output::{Format, Printer, table};
 use crate::rollout::{Print, RolloutArgs};
 
 /// One trial, as a row of data.
@@ -47,15 +48,38 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
     let out = kept
         .or_else(|| temporary.as_ref().map(|folder| folder.path().join("eval")))
         .unwrap_or_default();
+    let place = out.clone();
     if args.fresh && out.is_dir() {
         return Err(Failure::usage(format!("{} holds a rollout already", out.display()))
             .hint("name another folder with -o, or leave out --fresh to go on with it"));
+    }
+    let mut check = None;
+    if let Some(from) = &args.regrade {
+        let folder = from.join("trials").join(RunDir::trials_of(0, args.eval));
+        if !folder.is_dir() {
+            return Err(
+                Failure::usage(format!("{} holds no trials of such a rollout", folder.display()))
+                    .hint("--eval is to be said of the new one as it was of the first"),
+            );
+        }
+        let scaffold = &mut loaded.config.scaffold;
+        *scaffold = ScaffoldSection {
+            name: "patch".to_owned(),
+            args: vec![folder.display().to_string()],
+            env: std::mem::take(&mut scaffold.env),
+            ..ScaffoldSection::default()
+        };
+        check = Some(Check {
+            asks_model: false,
+            network: None,
+        });
     }
     let job = CollectJob {
         loaded,
         out,
         tasks,
         evaluate: args.eval,
+        check,
         max_failures: args.max_failures,
         stack: stack_options()?,
         stop: tokio_util::sync::CancellationToken::new(),
@@ -74,7 +98,13 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
         return Ok(Exit::Interrupted);
     };
     let end = result?;
-    print(printer, args, &end)?;
+    if let Some(path) = &args.predictions {
+        write_predictions(printer, path, &place, args.eval, &end)?;
+    }
+    // Predictions on stdout stand alone.
+    if args.predictions.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        print(printer, args, &end)?;
+    }
     summary(printer, &end);
     Ok(if end.interrupted {
         Exit::Interrupted
@@ -146,19 +176,28 @@ fn print(printer: &Printer, args: &RolloutArgs, end: &CollectEnd) -> Result<(), 
             })
             .collect();
         return printer.rows(args.format.format, &rows, |rows| {
-            let header = ["SERIES", "PASS@1", "PASS@K", "GREEDY", "TASKS", "TRIALS"];
+            let header = [
+                "SERIES", "PASS@1", "95 %", "PASS@K", "K", "GREEDY", "TASKS", "SCORED", "LANDED", "INFRA",
+            ];
             table(
                 &header,
-                &[1, 2, 3, 4, 5],
+                &[1, 2, 3, 4, 5, 6, 7, 8, 9],
                 rows.iter().map(|row| {
                     vec![
                         row.score.series.clone(),
                         format!("{:.3} ± {:.3}", row.score.pass_at_1, row.score.pass_at_1_se),
-                        format!("{:.3}", row.score.pass_at_k),
+                        format!(
+                            "{:.3}–{:.3}",
+                            row.score.pass_at_1_interval.0, row.score.pass_at_1_interval.1
+                        ),
+                        format!("{:.3} ± {:.3}", row.score.pass_at_k, row.score.pass_at_k_se),
+                        row.score.k.to_string(),
                         row.greedy
                             .map_or_else(|| "-".to_owned(), |greedy| format!("{greedy:.3}")),
                         row.score.tasks.to_string(),
                         row.score.trials.to_string(),
+                        row.score.landed.to_string(),
+                        row.score.infra.to_string(),
                     ]
                 }),
             )
@@ -246,6 +285,64 @@ fn summary(printer: &Printer, end: &CollectEnd) {
         "{} trials · {dropped} dropped · {} retried{reward}",
         end.summary.trials, end.summary.retries
     ));
+}
+
+/// What the agents left, for graders of others.
+fn write_predictions(
+    printer: &Printer,
+    path: &std::path::Path,
+    out: &std::path::Path,
+    evaluated: bool,
+    end: &CollectEnd,
+) -> Result<(), Failure> {
+    let (found, missing) = predictions(out, evaluated, &end.episodes);
+    let mut text = String::new();
+    for prediction in &found {
+        text += &serde_json::to_string(prediction).map_err(std::io::Error::from)?;
+        text.push('\n');
+    }
+    if path.as_os_str() == "-" {
+        printer.text(&text)?;
+    } else {
+        lego::task::write_atomically(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+            .map_err(|error| Failure::unavailable("the predictions cannot be written").source(error))?;
+        printer.note(format_args!("{} predictions -> {}", found.len(), path.display()));
+    }
+    if !missing.is_empty() {
+        printer.note(format_args!(
+            "warning: no patch of {}: their trials ended before, or their folders hold neither a repository nor its files",
+            missing.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// Takes back results that failed by infrastructure.
+pub(crate) fn purge(
+    printer: &Printer,
+    out: &std::path::Path,
+    confirmed: bool,
+    format: Format,
+) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let found = runtime.block_on(lego::pipeline::purge(out, confirmed))?;
+    printer.rows(format, &found, |rows| {
+        table(
+            &["TRIAL", "OUTCOME"],
+            &[],
+            rows.iter().map(|row| vec![row.trial.clone(), row.outcome.clone()]),
+        )
+    })?;
+    printer.note(format_args!(
+        "{} results failed by infrastructure{}",
+        found.len(),
+        match (found.is_empty(), confirmed) {
+            (true, _) => "",
+            (_, true) => "; they are in purged.jsonl, and the same rollout runs their trials again",
+            (_, false) => "; nothing was changed: --confirm takes them back",
+        }
+    ));
+    Ok(Exit::Ok)
 }
 
 /// Removes what earlier runs left behind.

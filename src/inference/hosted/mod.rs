@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::EngineError;
 use super::remote::{Refusal, Remote, RemoteOptions};
 use crate::prompt::{Message, Role};
-use crate::trajectory::SamplingParams;
+use crate::trajectory::{PolicyVersion, SamplingParams};
 
 pub use answer::HostedAnswer;
 
@@ -99,6 +99,31 @@ impl HostedApi {
             root,
             model,
             patience: options.patience,
+            new_limit: AtomicBool::new(false),
+            seen: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// One that nobody answers: for agents that ask no model.
+    ///
+    /// # Errors
+    /// Where no HTTP client can be made.
+    pub fn nobody() -> Result<Self, EngineError> {
+        let options = RemoteOptions {
+            // No server listens on port 0.
+            endpoint: "http://127.0.0.1:0".to_owned(),
+            api_key: None,
+            ca_file: None,
+            model: None,
+            experts: None,
+            version: PolicyVersion::default(),
+            patience: Duration::ZERO,
+        };
+        Ok(Self {
+            remote: Remote::new(&options)?,
+            root: "/v1",
+            model: "none".to_owned(),
+            patience: Duration::ZERO,
             new_limit: AtomicBool::new(false),
             seen: tokio::sync::Mutex::default(),
         })

@@ -92,6 +92,7 @@ pub async fn follow(mut job: FollowJob) -> Result<FollowEnd, PipelineError> {
             run_id: meeting.place().rsplit('/').next().unwrap_or_default(),
             trials: &trials,
             sample: &sample.task,
+            keeps_patches: false,
         },
         First::Trainer {
             weights,

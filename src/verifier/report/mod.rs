@@ -4,7 +4,7 @@
 //! reward file does.
 
 mod lines;
-mod parsers;
+mod rules;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run_dir::ReportSummary;
 
+pub use rules::{grade_awk, log_formats, log_rules};
 pub use spec::TestSpec;
 
 /// How one test ended.
@@ -40,11 +41,11 @@ pub(super) struct Parsed {
 
 impl Parsed {
     fn add(&mut self, name: &str, status: Status) {
-        let name = name.trim();
+        let name = rules::unittest_name(name.trim());
         if name.is_empty() {
             return;
         }
-        let known = self.tests.entry(name.to_owned()).or_insert(status);
+        let known = self.tests.entry(name).or_insert(status);
         *known = (*known).max(status);
     }
 }
@@ -63,7 +64,7 @@ pub struct Tally {
 /// The report of one test run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Whose log it was read as: `pytest`, `unittest`, `go`, `cargo`, `jest`.
+    /// Whose log it was read as, such as `pytest`, `unittest`, `go`, `cargo` or `jest`.
     pub format: String,
     /// Whether any test ran.
     pub ran: bool,

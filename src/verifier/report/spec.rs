@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::parsers::{self, FORMATS};
+use super::rules::{FORMATS, unittest_name};
 use super::{Parsed, Report, Status, Tally};
 
 const FILE: &str = "config.json";
@@ -20,6 +20,8 @@ pub struct TestSpec {
     pub pass_to_pass: Vec<String>,
     /// Patch that brings the tests.
     test_patch: String,
+    /// Whose log it is, where the task says so.
+    log_format: Option<String>,
 }
 
 impl TestSpec {
@@ -50,6 +52,7 @@ impl TestSpec {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned(),
+            log_format: value.get("log_format").and_then(Value::as_str).map(str::to_owned),
         };
         (!spec.fail_to_pass.is_empty() || !spec.pass_to_pass.is_empty()).then_some(spec)
     }
@@ -82,9 +85,17 @@ impl TestSpec {
             let all = self.fail_to_pass.iter().chain(&self.pass_to_pass);
             all.filter(|test| status(parsed, test).is_some()).count()
         };
-        let (name, parsed) = FORMATS
-            .iter()
-            .map(|(name, parse)| (*name, parse(&log)))
+        let own = |name: &&str| self.log_format.as_deref().is_none_or(|own| own == *name);
+        let of_task: Vec<_> = FORMATS.iter().filter(|format| own(&format.name)).collect();
+        // A name that is not known here is no format: every one is tried then.
+        let tried = if of_task.is_empty() {
+            FORMATS.iter().collect()
+        } else {
+            of_task
+        };
+        let (name, parsed) = tried
+            .into_iter()
+            .map(|format| (format.name, format.parse(&log)))
             .max_by_key(|(_, parsed)| (known(parsed), parsed.ran, parsed.tests.len()))
             .unwrap_or_default();
         let tally = |tests: &[String]| {
@@ -111,10 +122,45 @@ impl TestSpec {
     }
 }
 
+/// Some lists hold names that were cut at their first blank, some `Class.test` for `file::Class::test`.
 fn status(parsed: &Parsed, test: &str) -> Option<Status> {
-    parsed
+    let test = unittest_name(&test.replace('\t', " "));
+    if let Some(status) = parsed.tests.get(&test) {
+        return Some(*status);
+    }
+    if test.contains('[') && !test.ends_with(']') {
+        let start = format!("{test} ");
+        let longer = parsed
+            .tests
+            .range(start.clone()..)
+            .take_while(|(name, _)| name.starts_with(&start));
+        return longer.map(|(_, status)| *status).max();
+    }
+    // Folders of an option are left out in some.
+    if test.contains("[/") {
+        let same = parsed
+            .tests
+            .iter()
+            .filter(|(name, _)| short(name).as_deref() == Some(&test));
+        return same.map(|(_, status)| *status).max();
+    }
+    let inner = |name: &str| {
+        name.split_once("::")
+            .is_some_and(|(_, rest)| rest.replace("::", ".") == test)
+    };
+    let same = parsed
         .tests
-        .get(test)
-        .or_else(|| parsed.tests.get(&parsers::unittest_name(test)))
-        .copied()
+        .iter()
+        .filter(|(name, _)| !test.contains("::") && inner(name));
+    same.map(|(_, status)| *status).max()
+}
+
+/// `a[/tmp/x/y]` is `a[/y]`.
+fn short(name: &str) -> Option<String> {
+    let (front, option) = name.strip_suffix(']')?.split_once("[/")?;
+    if option.starts_with('/') || option.contains('*') {
+        return None;
+    }
+    let last = option.rsplit('/').next().unwrap_or(option);
+    Some(format!("{front}[/{last}]"))
 }

@@ -2,6 +2,7 @@
 //! artifacts, and results that Harbor's own models read. What differs is written down in the task, with its reason.
 
 mod fields;
+mod prepared;
 mod tasks;
 mod verdicts;
 

@@ -2,13 +2,17 @@
 
 usage: read.py trials FOLDER...   folders of trial folders
        read.py tasks FOLDER...    task folders: limits, users, time and what each phase reaches
+       read.py whole FOLDER...    task folders, all of them read: what is warned of
 """
 
 import json
+import logging
 import sys
+import warnings
 from pathlib import Path
 
 from harbor.models.task.config import TaskConfig
+from harbor.models.task.task import Task
 from harbor.models.trial.result import TrialResult
 
 
@@ -68,6 +72,26 @@ def task(folder: Path) -> dict:
     }
 
 
+def whole(folder: Path) -> dict:
+    said = []
+
+    class Said(logging.Handler):
+        def emit(self, record):
+            said.append(record.getMessage())
+
+    handler = Said()
+    logging.getLogger().addHandler(handler)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        read = Task(folder)
+    logging.getLogger().removeHandler(handler)
+    return {
+        "task": folder.name,
+        "warnings": said + [str(warning.message) for warning in warned],
+        "network": read.config.environment.resolve_baseline().network_mode.value,
+    }
+
+
 match sys.argv[1]:
     case "trials":
         for top in sys.argv[2:]:
@@ -76,3 +100,6 @@ match sys.argv[1]:
     case "tasks":
         for folder in sys.argv[2:]:
             print(json.dumps(task(Path(folder))))
+    case "whole":
+        for folder in sys.argv[2:]:
+            print(json.dumps(whole(Path(folder))))
