@@ -4,6 +4,7 @@
 //! sections. Parsing touches no network; the only place that knows the precedence of layers is here.
 //! Faults leave as data (`ConfigError`): drawing them is `commands`' business.
 
+mod balance;
 mod check;
 mod critic;
 mod data;
@@ -37,6 +38,7 @@ mod unsupported;
 mod value;
 mod verifier;
 
+pub use balance::{BalanceSection, PlacementPolicy, SessionScheduler};
 pub use critic::CriticSection;
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
@@ -96,6 +98,8 @@ pub struct RunConfig {
     pub verifier: VerifierSection,
     /// What serves the policy.
     pub engine: EngineSection,
+    /// Its replicas, and its sessions.
+    pub balance: BalanceSection,
     /// The API in front of it.
     pub proxy: ProxySection,
     /// What becomes of recorded tokens.

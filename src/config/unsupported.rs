@@ -6,7 +6,9 @@
 /// Sections and keys.
 const KEYS: &[&str] = &[
     "async",
-    "balance",
+    "balance.high_watermark",
+    "balance.hit_threshold",
+    "balance.idle_grace",
     "scaffold.mix",
     "sandbox.mounts",
     "train.backend",
@@ -20,6 +22,7 @@ const VALUES: &[(&str, &[&str])] = &[
         "scaffold.name",
         &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
+    ("balance.scheduler", &["watermark"]),
     ("engine.weight_sync", &["lora", "rolling"]),
     ("capture.builder", &["tree"]),
 ];

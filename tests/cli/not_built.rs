@@ -4,7 +4,7 @@ use crate::workspace::Workspace;
 
 #[test]
 fn stages_that_are_not_built() {
-    for stage in ["balance", "dashboard"] {
+    for stage in ["dashboard"] {
         insta::assert_snapshot!(format!("not_built_{stage}"), Workspace::new().lego(&[stage]));
     }
 }

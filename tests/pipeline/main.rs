@@ -4,6 +4,7 @@
 mod accounts;
 mod algorithms;
 mod bad_input;
+mod balance;
 mod captures;
 mod hosted;
 mod kills;

@@ -1,11 +1,13 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
+mod balance;
 mod failures;
 mod rollout;
 mod serve;
 mod train;
 mod watch;
 
+pub(crate) use balance::{balance, replicas_of};
 pub(crate) use rollout::{reap, rollout};
 pub(crate) use serve::{replay, serve, serve_in_background};
 pub(crate) use train::train;
