@@ -37,7 +37,7 @@ complete -c lego -n "__fish_lego_needs_command" -s V -l version -d 'Print versio
 complete -c lego -n "__fish_lego_needs_command" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_needs_command" -f -a "preflight" -d 'Check whether a run may start'
 complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
-complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Say what a pool of engines would do under a load (serving is not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Serve several engines as one, each session where its cache is; or say what such a pool would do under a load'
 complete -c lego -n "__fish_lego_needs_command" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_needs_command" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
 complete -c lego -n "__fish_lego_needs_command" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
@@ -156,16 +156,27 @@ complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s q -l quiet -d 
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand serve-proxy" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A replica to serve; can be repeated' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'With --simulate, how many replicas; else a file that names the replicas to serve, one a line, or `-` for stdin' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l discover -d 'Replicas by their labels in a Kubernetes, as they come and go, such as kubernetes:app=vllm or kubernetes:NAMESPACE/app=vllm@8000' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on; port 0 picks a free one' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'Which replica serves a turn: sticky, prefix, least-load, round-robin, consistent-hash (`balance.policy`). With --simulate, ways to compare: sticky, round-robin, cap, cap:N, lease, lease:SECONDS' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l scheduler -d 'When a turn is sent: off, lease (`balance.scheduler`)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l lease -d 'How long an idle session keeps its place although others wait (`balance.lease`)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l max-hold -d 'How long a turn is held before it may take any idle session\'s place (`balance.max_hold`)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l capacity -d 'Tokens that one replica\'s cache holds, where its metrics do not tell (`balance.capacity`)' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l session-header -d 'Header that names a session, before those that are known' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l health-path -d 'Path that replicas are asked for whether they are well' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l first-byte -d 'Longest wait for the first byte of an answer' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l idle -d 'Longest wait for the next byte of a stream' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l most-requests -d 'Requests at a time; more are told to come again' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l admin-token -d 'Opens the routes that change something; without one they answer this machine alone' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l simulate -d 'Model and accelerator to simulate: moe30b, dense32b' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l sessions -d 'Sessions at a time, each followed by another' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l batch -d 'Sessions in all: the time to the end of the last counts' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'Replicas of the engine' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'Ways to serve it: sticky, round-robin, cap, cap:N, lease, lease:SECONDS' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l seed -d 'Makes the sessions' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l svg -d 'Draw the throughput against the number of sessions, up to --sessions, into this file' -r -F
-complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A replica to serve; can be repeated (not built yet)' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on (not built yet)' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer (not built yet)' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -175,6 +186,9 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand balance" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
+complete -c lego -n "__fish_lego_using_subcommand balance" -l tell-reason -d 'Answer with the headers x-lego-replica and x-lego-reason'
+complete -c lego -n "__fish_lego_using_subcommand balance" -l keep-path -d 'Ask replicas for /sess/NAME/… where clients do: those that are `lego serve-proxy` themselves'
+complete -c lego -n "__fish_lego_using_subcommand balance" -l watch -d 'Print them every two seconds'
 complete -c lego -n "__fish_lego_using_subcommand balance" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand balance" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand balance" -l no-progress -d 'Draw no progress bars'
@@ -363,7 +377,7 @@ complete -c lego -n "__fish_lego_using_subcommand generate; and __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "prepare" -d 'Turn issues and datasets into task folders and an index'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "preflight" -d 'Check whether a run may start'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "serve-proxy" -d 'Serve an OpenAI and Anthropic API in front of the policy and record exact tokens'
-complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Say what a pool of engines would do under a load (serving is not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Serve several engines as one, each session where its cache is; or say what such a pool would do under a load'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'

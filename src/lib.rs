@@ -6,6 +6,7 @@
 
 // rank 0
 mod http_client;
+mod http_server;
 pub mod metrics;
 pub mod task;
 pub mod trajectory;

@@ -111,7 +111,7 @@ fn run(printer: &Printer, command: Command) -> Result<Exit, Failure> {
         Command::Prepare(args) => prepare::run(printer, args),
         Command::Preflight(args) => preflight::run(printer, &args),
         Command::ServeProxy(args) => serve_proxy::run(printer, args),
-        Command::Balance(args) => balance::run(printer, &args),
+        Command::Balance(args) => balance::run(printer, args),
         Command::Rollout(args) => rollout::run(printer, args),
         Command::Train(args) => train::run(printer, args),
         Command::Dashboard(args) => dashboard::run(printer, &args),

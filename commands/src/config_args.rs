@@ -22,6 +22,11 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// This file, and nothing above it.
+    pub(crate) fn of(file: PathBuf) -> Self {
+        Self { file, set: Vec::new() }
+    }
+
     /// As `load`; where no file is named and none is there, without one.
     pub(crate) fn load_or_default(&self, flags: Vec<Override>) -> Result<Loaded, Failure> {
         if self.file == Path::new(DEFAULT) && !self.file.exists() {

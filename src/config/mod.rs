@@ -5,6 +5,7 @@
 //! Faults leave as data (`ConfigError`): drawing them is `commands`' business.
 
 mod asynchronous;
+mod balance;
 mod check;
 mod critic;
 mod data;
@@ -39,6 +40,7 @@ mod value;
 mod verifier;
 
 pub use asynchronous::AsyncSection;
+pub use balance::{BalanceSection, PlacementPolicy, SessionScheduler};
 pub use critic::CriticSection;
 pub use data::DataSection;
 pub use engine::{EngineKind, EngineSection, ReasoningParser, WeightSync};
@@ -98,6 +100,8 @@ pub struct RunConfig {
     pub verifier: VerifierSection,
     /// What serves the policy.
     pub engine: EngineSection,
+    /// Its replicas, and its sessions.
+    pub balance: BalanceSection,
     /// The API in front of it.
     pub proxy: ProxySection,
     /// What becomes of recorded tokens.

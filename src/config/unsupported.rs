@@ -5,7 +5,9 @@
 
 /// Sections and keys.
 const KEYS: &[&str] = &[
-    "balance",
+    "balance.high_watermark",
+    "balance.hit_threshold",
+    "balance.idle_grace",
     "scaffold.mix",
     "sandbox.mounts",
     "train.backend",
@@ -19,6 +21,7 @@ const VALUES: &[(&str, &[&str])] = &[
         "scaffold.name",
         &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
+    ("balance.scheduler", &["watermark"]),
     ("engine.weight_sync", &["lora", "rolling"]),
     ("capture.builder", &["tree"]),
 ];

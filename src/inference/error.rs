@@ -48,3 +48,13 @@ pub enum EngineError {
         reason: String,
     },
 }
+
+impl EngineError {
+    /// A server that was asked and is gone, or does not do what it should.
+    pub(crate) fn lost(reason: &str) -> Self {
+        Self::Unavailable {
+            reason: reason.to_owned(),
+            retry_after: None,
+        }
+    }
+}

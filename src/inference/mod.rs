@@ -7,7 +7,6 @@
 pub mod embedded;
 pub mod hosted;
 pub mod replay;
-pub mod replicas;
 pub mod sglang;
 pub mod vllm;
 
@@ -25,19 +24,29 @@ pub use fitness::check_logprobs;
 pub use hosted::{HostedAnswer, HostedApi, HostedError, HostedRequest};
 pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
-pub use replicas::Replicas;
 pub use request::{
-    EngineLoad, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode,
+    Balanced, EngineLoad, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode,
     RequestOrigin, Sampling, TokenDelta,
 };
 pub use sglang::SglangEngine;
 pub use vllm::VllmEngine;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::trajectory::{PolicyVersion, SessionKey};
+
+/// The load that a server's page of metrics tells of, whatever server it is; zeros where it tells nothing.
+pub(crate) fn load_of_page(page: &str) -> EngineLoad {
+    let metrics = prometheus::Metrics(page);
+    if page.contains("sglang:") {
+        sglang::load_of(&metrics)
+    } else {
+        vllm::load_of(&metrics)
+    }
+}
 
 /// A server of the policy.
 #[async_trait]
@@ -76,6 +85,16 @@ pub trait Engine: Send + Sync {
 
     /// How busy it is.
     fn load(&self) -> EngineLoad;
+
+    /// What balances it has done; `None`: nothing does.
+    fn balanced(&self) -> Option<Balanced> {
+        None
+    }
+
+    /// How long a request may be held before an engine is given it.
+    fn longest_hold(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Whether generations carry the log-prob of each sampled token.
     fn gives_logprobs(&self) -> bool {

@@ -24,7 +24,7 @@ pub struct GenerateRequest {
     pub routing_from: Option<u32>,
 }
 
-/// Whose conversation a request belongs to; only the `replay` engine looks at it.
+/// Whose conversation a request belongs to. Only what plays recordings and what holds turns looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestOrigin {
     /// The task worked on.
@@ -33,6 +33,8 @@ pub struct RequestOrigin {
     pub episode_index: u32,
     /// Assistant turns that came before in this conversation.
     pub turn: u32,
+    /// Which conversation of its session.
+    pub conversation: u32,
     /// What its messages say before the first answer and behind the last one; empty unless `Engine::reads_text`.
     pub text: String,
 }
@@ -222,4 +224,27 @@ pub struct EngineLoad {
     pub computed_tokens: u64,
     /// Generations ever taken out of the batch for want of cache memory, to be computed anew.
     pub preemptions: u64,
+}
+
+/// What stands before engines has done, and what is so now.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Balanced {
+    /// Turns that are held.
+    pub held: u64,
+    /// Tokens of the sessions that have a place.
+    pub admitted_tokens: u64,
+    /// Tokens that are given out; 0: not known, and nothing is held.
+    pub capacity_tokens: u64,
+    /// Turns that were held.
+    pub held_total: u64,
+    /// Longest hold that has ended, in seconds.
+    pub longest_hold_s: f64,
+    /// Idle sessions that lost their place.
+    pub paused_total: u64,
+    /// Of those, before their lease was over.
+    pub displaced_total: u64,
+    /// Times that a turn waited on because the budget for that was spent.
+    pub short_of_budget_total: u64,
+    /// Turns by why their replica was chosen.
+    pub placed_total: Vec<(&'static str, u64)>,
 }

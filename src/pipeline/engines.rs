@@ -8,6 +8,7 @@ use super::PipelineError;
 use super::blocking::blocking;
 use super::first::First;
 use super::remote_engines::{self, Servers};
+use crate::balance::{Balancing, Replicas};
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{EmbeddedEngine, EmbeddedOptions, Engine, PauseMode, RecordedTurn, Recording, ReplayEngine};
 use crate::prompt::{Message, PromptBuilder, Role, ToolCall};
@@ -98,9 +99,15 @@ async fn embedded(config: &RunConfig, first: First) -> Result<Started, PipelineE
         }
     };
     let engine = Arc::new(EmbeddedEngine::start(&weights, version, &options)?);
+    let balancing = Balancing::of(config);
+    let alone = Arc::clone(&engine) as Arc<dyn Engine>;
     Ok(Started {
         window: engine.window(),
-        engine: Arc::clone(&engine) as Arc<dyn Engine>,
+        engine: if balancing.holds() {
+            Arc::new(Replicas::balanced(vec![("embedded".to_owned(), alone)], balancing))
+        } else {
+            alone
+        },
         serving: Serving::Embedded(engine),
     })
 }

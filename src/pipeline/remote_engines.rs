@@ -9,9 +9,10 @@ use super::PipelineError;
 use super::blocking::blocking;
 use super::first::First;
 use super::run::tokenizer_dir;
+use crate::balance::{Balancing, Replicas};
 use crate::config::{EngineKind, RunConfig};
 use crate::inference::{
-    Engine, EngineError, HostedApi, RemoteOptions, Replicas, SglangEngine, VllmEngine, check_logprobs, endpoint_problem,
+    Engine, EngineError, HostedApi, RemoteOptions, SglangEngine, VllmEngine, check_logprobs, endpoint_problem,
 };
 use crate::prompt::PromptBuilder;
 use crate::train::checkpoint::PublishedWeights;
@@ -100,7 +101,7 @@ pub(super) async fn connect(
         window = window.min(fits);
         engines.push((endpoint, engine));
     }
-    let replicas = Arc::new(Replicas::new(engines));
+    let replicas = Arc::new(Replicas::balanced(engines, Balancing::of(config)));
     Ok((Servers { replicas, weights }, window))
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::inference::{EngineLoad, EngineUsage};
+use crate::inference::{Balanced, EngineLoad, EngineUsage};
 
 /// Upper bounds of the histogram, in milliseconds.
 const BOUNDS: [u64; 12] = [10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 120_000];
@@ -36,6 +36,8 @@ pub(super) struct Gauges {
     pub(super) body_bytes: usize,
     /// None of a hosted API.
     pub(super) engine: Option<EngineLoad>,
+    /// None where nothing is balanced.
+    pub(super) balanced: Option<Balanced>,
 }
 
 impl Metrics {
@@ -142,6 +144,19 @@ impl Metrics {
             header(&mut text, name, "gauge", help);
             let _ = writeln!(text, "{name} {value}");
         }
+        if let Some(load) = &gauges.engine {
+            let name = "lego_engine_computed_tokens_total";
+            header(
+                &mut text,
+                name,
+                "counter",
+                "Tokens that the engine has fed through the model",
+            );
+            let _ = writeln!(text, "{name} {}", load.computed_tokens);
+        }
+        if let Some(balanced) = &gauges.balanced {
+            render_balanced(&mut text, balanced);
+        }
         self.first_token.render(
             &mut text,
             "lego_proxy_first_token_seconds",
@@ -149,6 +164,61 @@ impl Metrics {
         );
         text
     }
+}
+
+/// What spreads turns over engines, and holds them.
+fn render_balanced(text: &mut String, balanced: &Balanced) {
+    header(
+        text,
+        "lego_balance_placed_total",
+        "counter",
+        "Turns by why their engine was chosen",
+    );
+    for (reason, count) in &balanced.placed_total {
+        let _ = writeln!(text, "lego_balance_placed_total{{reason=\"{reason}\"}} {count}");
+    }
+    let rows = [
+        ("held", "gauge", "Turns that are held", balanced.held),
+        (
+            "admitted_tokens",
+            "gauge",
+            "Tokens of sessions with a place",
+            balanced.admitted_tokens,
+        ),
+        (
+            "capacity_tokens",
+            "gauge",
+            "Tokens that are given out; 0: nothing is held",
+            balanced.capacity_tokens,
+        ),
+        ("held_total", "counter", "Turns that were held", balanced.held_total),
+        (
+            "paused_total",
+            "counter",
+            "Idle sessions that lost their place",
+            balanced.paused_total,
+        ),
+        (
+            "displaced_total",
+            "counter",
+            "Of those, before their lease was over",
+            balanced.displaced_total,
+        ),
+        (
+            "short_of_budget_total",
+            "counter",
+            "Times that the budget held an overdue turn",
+            balanced.short_of_budget_total,
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        let name = format!("lego_balance_{name}");
+        header(text, &name, kind, help);
+        let _ = writeln!(text, "{name} {value}");
+    }
+    let name = "lego_balance_longest_hold_seconds";
+    header(text, name, "gauge", "Longest hold that has ended");
+    let _ = writeln!(text, "{name} {}", balanced.longest_hold_s);
 }
 
 /// A name, its kind and what it means.
@@ -205,11 +275,18 @@ mod tests {
             generations: 2,
             body_bytes: 7,
             engine: Some(EngineLoad::default()),
+            balanced: Some(Balanced {
+                held: 4,
+                placed_total: vec![("home", 9)],
+                ..Balanced::default()
+            }),
         });
         for line in [
             "lego_proxy_requests_total{route=\"chat\",status=\"200\"} 2",
             "lego_proxy_requests_total{route=\"messages\",status=\"429\"} 1",
             "lego_proxy_sessions_open 3",
+            "lego_balance_held 4",
+            "lego_balance_placed_total{reason=\"home\"} 9",
             "lego_proxy_first_token_seconds_bucket{le=\"0.01\"} 2",
             "lego_proxy_first_token_seconds_bucket{le=\"0.025\"} 3",
             "lego_proxy_first_token_seconds_bucket{le=\"1\"} 4",

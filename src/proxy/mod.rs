@@ -224,6 +224,7 @@ impl Inner {
             sessions_open: sessions.by_key.len(),
             generations: sessions.by_key.values().map(|session| session.running()).sum(),
             engine: self.options.policy().map(|policy| policy.engine.load()),
+            balanced: self.options.policy().and_then(|policy| policy.engine.balanced()),
             body_bytes: self.room.taken(),
         }
     }

@@ -154,6 +154,7 @@ pub(super) fn prepare(
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .count() as u32,
+        conversation: found.place.conversation.0,
         text: if policy.engine.reads_text() {
             surroundings(&request.messages)
         } else {

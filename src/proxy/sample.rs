@@ -58,8 +58,10 @@ impl Sampled {
 /// How one engine generation ended.
 enum Attempt {
     Ended(FinishReason),
-    /// Nobody wants it any more.
-    Stopped,
+    /// Nobody wants it any more; `held`: no engine was given it, since its turn was held.
+    Stopped {
+        held: bool,
+    },
     /// The engine lost it.
     Lost(EngineError),
     /// What it sent is not to be used.
@@ -86,11 +88,15 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
         admitted: None,
     };
     let (mut losses, mut continued) = (0, 0);
+    let mut held = false;
     let (finish, error) = loop {
         let before = sampling.ids.len();
         match sampling.attempt(session, prepared, losses).await {
             Attempt::Ended(finish) => break (finish, None),
-            Attempt::Stopped => break (FinishReason::Abort, Some(reason_of_stop(session, flight))),
+            Attempt::Stopped { held: was } => {
+                held = was;
+                break (FinishReason::Abort, Some(reason_of_stop(session, flight)));
+            }
             Attempt::Refused(error) => break (FinishReason::Error, Some(error.into())),
             Attempt::Lost(error) => {
                 losses = if sampling.ids.len() > before { 1 } else { losses + 1 };
@@ -104,8 +110,8 @@ pub(super) async fn sample(session: &Session, flight: &Flight, policy: &PolicySo
             }
         }
     };
-    // Who stopped waiting for engines that are all lost was failed by them as well.
-    if finish == FinishReason::Error || finish == FinishReason::Abort && !policy.engine.is_up() {
+    // Who stopped waiting for engines that are all lost, or for a turn that was held, was failed by them as well.
+    if finish == FinishReason::Error || finish == FinishReason::Abort && (held || !policy.engine.is_up()) {
         session.counts.engine_errors.fetch_add(1, Ordering::Relaxed);
     }
     sampling.finish(finish, error)
@@ -174,12 +180,13 @@ impl Progress<'_> {
         let admission = tokio::select! {
             biased;
             () = &mut stop => None,
-            admission = tokio::time::timeout(patience, engine.generate(request)) => Some(admission),
+            admission = tokio::time::timeout(patience + engine.longest_hold(), engine.generate(request)) => Some(admission),
         };
         let mut generation = match admission {
             None => {
                 engine.abort(&id).await;
-                return Attempt::Stopped;
+                let held = !engine.longest_hold().is_zero();
+                return Attempt::Stopped { held };
             }
             Some(Err(_)) => {
                 engine.abort(&id).await;
@@ -206,7 +213,7 @@ impl Progress<'_> {
                         }
                     };
                     let _ = tokio::time::timeout(ABORT_PATIENCE, rest).await;
-                    return Attempt::Stopped;
+                    return Attempt::Stopped { held: false };
                 }
                 event = tokio::time::timeout(patience, generation.next()) => event,
             };
@@ -218,7 +225,7 @@ impl Progress<'_> {
                 }
                 Ok(None) => {
                     self.count_what_came(begun);
-                    return Attempt::Lost(lost("its stream ended without a finish"));
+                    return Attempt::Lost(EngineError::lost("its stream ended without a finish"));
                 }
                 Ok(Some(GenerationEvent::Tokens(delta))) => match self.take(delta) {
                     Ok(false) => {}
@@ -246,9 +253,9 @@ impl Progress<'_> {
                     }
                     return match finish.reason {
                         FinishReason::Stop | FinishReason::Length => Attempt::Ended(finish.reason),
-                        FinishReason::Abort => Attempt::Lost(lost("it aborted the generation")),
+                        FinishReason::Abort => Attempt::Lost(EngineError::lost("it aborted the generation")),
                         FinishReason::Error => {
-                            Attempt::Lost(lost(finish.error.as_deref().unwrap_or("no reason given")))
+                            Attempt::Lost(EngineError::lost(finish.error.as_deref().unwrap_or("no reason given")))
                         }
                     };
                 }
@@ -386,13 +393,6 @@ impl Progress<'_> {
     }
 }
 
-fn lost(reason: &str) -> EngineError {
-    EngineError::Unavailable {
-        reason: reason.to_owned(),
-        retry_after: None,
-    }
-}
-
 fn silent(what: &str, patience: Duration) -> EngineError {
-    lost(&format!("it did not {what} within {} s", patience.as_secs()))
+    EngineError::lost(&format!("it did not {what} within {} s", patience.as_secs()))
 }

@@ -2,29 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::get;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpListener;
 
 use super::dialect::{ErrorShape, json_response};
 use super::error::ApiError;
 use super::{Inner, Proxy, Source, admin, chat, endpoint};
-
-/// Longest time for open connections to end after the shutdown began.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Time after which a connection is accepted again where that failed.
-const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) type Answer = Response<Body>;
 
@@ -66,64 +56,11 @@ impl Proxy {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        let (router, ending) = (self.router(), CancellationToken::new());
-        let mut connections = JoinSet::new();
-        let mut shutdown = std::pin::pin!(shutdown);
-        loop {
-            tokio::select! {
-                () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        let patience = self.0.options.client_patience;
-                        connections.spawn(connection(stream, router.clone(), patience, ending.clone()));
-                    }
-                    Err(error) if is_of_one_client(&error) => {}
-                    Err(error) => {
-                        // Too many open files, most likely: some will be closed.
-                        tracing::error!(%error, "no connection could be accepted");
-                        tokio::time::sleep(ACCEPT_AGAIN).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-            }
-        }
-        drop(listener);
-        self.cancel_all();
-        ending.cancel();
-        let ended = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
-            tracing::warn!("connections were still open after {SHUTDOWN_PATIENCE:?}");
-        }
-        Ok(())
+        let router = self.router();
+        let service_of = |_| TowerToHyperService::new(router.clone());
+        let patience = self.0.options.client_patience;
+        crate::http_server::serve(listener, service_of, patience, shutdown, || self.cancel_all()).await
     }
-}
-
-/// Serves one connection. Who begins a request and does not go on, or begins no other, is not waited for.
-async fn connection(stream: TcpStream, router: Router, patience: Duration, ending: CancellationToken) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "no TCP_NODELAY");
-    }
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut served = std::pin::pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = ending.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
-    }
-}
-
-/// Whether only the client that came is concerned.
-fn is_of_one_client(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// Every key that the request shows.

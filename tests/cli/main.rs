@@ -3,7 +3,6 @@
 
 mod bad_config;
 mod help;
-mod not_built;
 mod preflight;
 mod prepare;
 mod streams;

@@ -5,6 +5,7 @@ mod accounts;
 mod algorithms;
 mod asynchronous;
 mod bad_input;
+mod balance;
 mod captures;
 mod hosted;
 mod kills;

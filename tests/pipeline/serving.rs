@@ -80,7 +80,16 @@ impl Drop for Background {
 /// What the server answers.
 pub(super) struct Answer {
     pub(super) status: u16,
+    head: String,
     pub(super) body: String,
+}
+
+impl Answer {
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut found = lines.filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.next().map(|(_, value)| value.trim().to_owned())
+    }
 }
 
 /// A client with at most one key.
@@ -140,6 +149,7 @@ impl Open {
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Answer {
             status,
+            head: head.to_owned(),
             body: body.to_owned(),
         }
     }

@@ -6,7 +6,7 @@ use crate::{files, root, shown};
 
 /// Ranks by ARCHITECTURE.md; rank 0 also holds `lego_policy`, a package of its own.
 const RANKS: [&[&str]; 9] = [
-    &["http_client", "metrics", "task", "trajectory"],
+    &["http_client", "http_server", "metrics", "task", "trajectory"],
     &["config", "run_dir", "shard"],
     &["prompt", "sandbox"],
     &["inference", "scaffold", "verifier"],

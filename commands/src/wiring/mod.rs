@@ -1,5 +1,6 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
+mod balance;
 mod failures;
 mod follow;
 mod plan;
@@ -9,6 +10,7 @@ mod serve;
 mod train;
 mod watch;
 
+pub(crate) use balance::{balance, replicas_of};
 pub(crate) use follow::follow;
 pub(crate) use plan::plan;
 pub(crate) use prepare::{convert, measure, validate};

@@ -45,6 +45,11 @@ impl Scheduler for Cap {
         self.tokens.insert(session, tokens);
     }
 
+    fn withdraw(&mut self, session: SessionId) {
+        self.queue.retain(|(waiting, _)| *waiting != session);
+        self.arrived.retain(|arrived| *arrived != session);
+    }
+
     fn release(&mut self, _now: Time, session: SessionId) {
         self.inside.remove(&session);
         self.tokens.remove(&session);

@@ -56,6 +56,9 @@ pub trait Scheduler: Send {
     /// A turn has ended; the session now holds so many tokens that no other shares.
     fn ended(&mut self, now: Time, session: SessionId, tokens: u64);
 
+    /// The turn that waits is not wanted any more; the session may send another.
+    fn withdraw(&mut self, session: SessionId);
+
     /// The session sends no more. Also where a turn of its runs or waits.
     fn release(&mut self, now: Time, session: SessionId);
 

@@ -31,6 +31,10 @@ impl Scheduler for Open {
         self.set(session, tokens);
     }
 
+    fn withdraw(&mut self, session: SessionId) {
+        self.arrived.retain(|arrived| *arrived != session);
+    }
+
     fn release(&mut self, _now: Time, session: SessionId) {
         self.sum -= self.tokens.remove(&session).unwrap_or(0);
         self.arrived.retain(|arrived| *arrived != session);

@@ -1,4 +1,5 @@
-//! What a pool would do under a load, before it is rented: discrete events, and the schedulers that serve real turns.
+//! What a pool would do under a load, before it is rented: discrete events, and the very code that
+//! places and holds real turns.
 //!
 //! The model of a replica is in `engine.rs`, of the sessions in `workload.rs`. No clock but the simulation's is read.
 
@@ -18,24 +19,15 @@ pub use profile::{PROFILES, Profile};
 pub use report::{Latency, Report};
 pub use workload::{Spread, Workload};
 
+use super::hold::USABLE;
 use super::scheduler::{Cap, Lease, LeaseSettings, Open, Scheduler};
+use crate::config::PlacementPolicy;
 use run::{Outcome, Simulation};
 
-/// Share of a cache that is given out: turns grow while they run.
-const USABLE: f64 = 0.95;
 /// Seconds after which one that waits may take an idle session's place.
 const MAX_HOLD: f64 = 600.0;
 /// Share of the time that computing displaced sessions again may take.
 const TAX: f64 = 0.05;
-
-/// Which replica a session's turns go to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placement {
-    /// One, for all of its turns.
-    Sticky,
-    /// Each turn to the next.
-    RoundRobin,
-}
 
 /// What is simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,21 +73,21 @@ pub fn simulate(scenario: &Scenario, policy: Policy) -> Report {
             let (best, outcome) = best_cap(scenario);
             return Report::of(format!("cap:{best}"), scenario.sessions, &outcome);
         }
-        Policy::Sticky => open(scenario, Placement::Sticky),
-        Policy::RoundRobin => open(scenario, Placement::RoundRobin),
+        Policy::Sticky => open(scenario, PlacementPolicy::Sticky),
+        Policy::RoundRobin => open(scenario, PlacementPolicy::RoundRobin),
         Policy::Cap(most) => capped(scenario, most),
         Policy::Lease { lease } => leased(scenario, lease),
     };
     Report::of(policy.to_string(), scenario.sessions, &outcome)
 }
 
-fn open(scenario: &Scenario, placement: Placement) -> Outcome {
+fn open(scenario: &Scenario, placement: PlacementPolicy) -> Outcome {
     Simulation::new(scenario, placement, || Box::new(Open::default())).run()
 }
 
 fn capped(scenario: &Scenario, most: usize) -> Outcome {
     let scheduler = || -> Box<dyn Scheduler> { Box::new(Cap::new(most)) };
-    Simulation::new(scenario, Placement::Sticky, scheduler).run()
+    Simulation::new(scenario, PlacementPolicy::Sticky, scheduler).run()
 }
 
 fn leased(scenario: &Scenario, lease: f64) -> Outcome {
@@ -109,7 +101,7 @@ fn leased(scenario: &Scenario, lease: f64) -> Outcome {
         prefill_rate: 1.0 / profile.prefill,
     };
     let scheduler = || -> Box<dyn Scheduler> { Box::new(Lease::new(settings)) };
-    Simulation::new(scenario, Placement::Sticky, scheduler).run()
+    Simulation::new(scenario, PlacementPolicy::Sticky, scheduler).run()
 }
 
 /// The cap with the most tokens a second, or the shortest batch. The gain rises with the cap until sessions evict each

@@ -3,13 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
-
 use super::engine::{Replica, Work};
 use super::workload::Session;
-use super::{Placement, Profile, Scenario};
+use super::{Profile, Scenario};
+use crate::balance::placement::{Candidate, Placement, ReplicaId, Wish};
 use crate::balance::scheduler::{Scheduler, SchedulerStats, SessionId, Time, Turn};
+use crate::config::PlacementPolicy;
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,19 +77,18 @@ pub(super) struct Simulation<'a> {
     working: Vec<bool>,
     live: HashMap<SessionId, Live>,
     begun: u64,
-    turns: usize,
     events: BinaryHeap<At>,
     order: u64,
     now: Time,
+    policy: PlacementPolicy,
     placement: Placement,
-    rng: ChaCha8Rng,
     latencies: Vec<f64>,
 }
 
 impl<'a> Simulation<'a> {
     pub(super) fn new(
         scenario: &'a Scenario,
-        placement: Placement,
+        policy: PlacementPolicy,
         mut scheduler: impl FnMut() -> Box<dyn Scheduler>,
     ) -> Self {
         let profile: Profile = scenario.profile;
@@ -105,12 +103,11 @@ impl<'a> Simulation<'a> {
             working: vec![false; count],
             live: HashMap::new(),
             begun: 0,
-            turns: 0,
             events: BinaryHeap::new(),
             order: 0,
             now: 0.0,
-            placement,
-            rng: ChaCha8Rng::seed_from_u64(scenario.seed ^ 0x9e37_79b9),
+            policy,
+            placement: Placement::new(policy, scenario.seed),
             latencies: Vec::new(),
             scenario,
         }
@@ -129,7 +126,7 @@ impl<'a> Simulation<'a> {
         let id = self.begun;
         self.begun += 1;
         let plan = self.scenario.workload.session(self.scenario.seed, id);
-        let replica = self.place();
+        let replica = self.place(id, plan.turns.first().map_or(0, |turn| turn.prompt));
         self.live.insert(
             id,
             Live {
@@ -142,25 +139,22 @@ impl<'a> Simulation<'a> {
         self.at(self.now, Event::Send(id));
     }
 
-    /// The replica with the fewest admitted tokens; ties at random, for always the first would starve the rest.
-    fn place(&mut self) -> usize {
-        let count = self.replicas.len();
-        match self.placement {
-            Placement::RoundRobin => {
-                self.turns += 1;
-                self.turns % count
-            }
-            Placement::Sticky => {
-                let mut homes = vec![0_u64; count];
-                for live in self.live.values() {
-                    homes[live.replica] += 1;
-                }
-                let load = |at: usize| (self.schedulers[at].admitted(), homes[at]);
-                let least = (0..count).map(load).min().unwrap_or_default();
-                let ties: Vec<usize> = (0..count).filter(|at| load(*at) == least).collect();
-                ties[self.rng.random_range(0..ties.len())]
-            }
-        }
+    /// The replica of a turn.
+    fn place(&mut self, session: SessionId, tokens: u64) -> usize {
+        let idle = |at: usize| Candidate {
+            id: at as ReplicaId,
+            hash: at as u64,
+            tokens: 0,
+            requests: 0,
+        };
+        let among: Vec<Candidate> = (0..self.replicas.len()).map(idle).collect();
+        let name = session.to_string();
+        let wish = Wish {
+            session: Some(&name),
+            tokens,
+            blocks: &[],
+        };
+        self.placement.place(&wish, &among).map_or(0, |(id, _)| id as usize)
     }
 
     /// Runs to the end of the window, or of the batch.
@@ -229,7 +223,13 @@ impl<'a> Simulation<'a> {
     }
 
     fn send(&mut self, session: SessionId) {
-        let moved = (self.placement == Placement::RoundRobin).then(|| self.place());
+        let moved = match self.live.get(&session) {
+            Some(live) if self.policy == PlacementPolicy::RoundRobin => {
+                let tokens = live.plan.turns[live.next].prompt;
+                Some(self.place(session, tokens))
+            }
+            _ => None,
+        };
         let Some(live) = self.live.get_mut(&session) else {
             return;
         };
@@ -286,11 +286,13 @@ impl<'a> Simulation<'a> {
         self.latencies.push(now - live.sent);
         live.next += 1;
         self.schedulers[at].ended(now, session, turn.prompt + turn.answer);
+        self.placement.ended(&session.to_string(), turn.prompt + turn.answer);
         if live.next < live.plan.turns.len() {
             self.at(now + turn.gap, Event::Send(session));
             return;
         }
         self.live.remove(&session);
+        self.placement.end(&session.to_string());
         for (scheduler, replica) in self.schedulers.iter_mut().zip(&mut self.replicas) {
             scheduler.release(now, session);
             replica.forget(session);

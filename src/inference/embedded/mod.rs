@@ -257,10 +257,7 @@ fn ended() -> EngineError {
 }
 
 fn unavailable(reason: String) -> EngineError {
-    EngineError::Unavailable {
-        reason,
-        retry_after: None,
-    }
+    EngineError::lost(&reason)
 }
 
 fn sampler(sampling: &Sampling) -> Result<Sampler, EngineError> {

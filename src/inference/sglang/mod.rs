@@ -147,7 +147,7 @@ fn label_in(info: &Value) -> String {
 }
 
 /// Its metrics, where it was started with `--enable-metrics`.
-fn load_of(metrics: &Metrics<'_>) -> EngineLoad {
+pub(super) fn load_of(metrics: &Metrics<'_>) -> EngineLoad {
     let count = |name: &str| metrics.sum(&[name]).unwrap_or(0.0).max(0.0) as u64;
     let (prompt, cached) = (count("sglang:prompt_tokens_total"), count("sglang:cached_tokens_total"));
     let sampled = count("sglang:generation_tokens_total");

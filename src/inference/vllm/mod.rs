@@ -210,7 +210,7 @@ fn missing_dev_mode(error: EngineError, path: &str) -> EngineError {
     error
 }
 
-fn load_of(metrics: &Metrics<'_>) -> EngineLoad {
+pub(super) fn load_of(metrics: &Metrics<'_>) -> EngineLoad {
     let count = |names: &[&str]| metrics.sum(names).unwrap_or(0.0).max(0.0) as u64;
     let label = |label| metrics.label("vllm:cache_config_info", label).unwrap_or(0.0);
     let capacity = label("block_size") * label("num_gpu_blocks");

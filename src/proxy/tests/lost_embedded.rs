@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 
 use super::lost_replica::{Dialect, Read, read, version};
 use super::*;
+use crate::balance::Replicas;
 use crate::inference::{
     EmbeddedEngine, EmbeddedOptions, Engine, EngineError, EngineLoad, GenerateRequest, Generation, GenerationEvent,
-    PauseMode, Replicas,
+    PauseMode,
 };
 use crate::trajectory::{PolicyVersion, VersionSpan};
 

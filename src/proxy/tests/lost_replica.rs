@@ -2,7 +2,8 @@
 
 use super::peer::{self, Fault, Script};
 use super::*;
-use crate::inference::{Engine, RemoteOptions, Replicas, VllmEngine};
+use crate::balance::Replicas;
+use crate::inference::{Engine, RemoteOptions, VllmEngine};
 use crate::trajectory::PolicyVersion;
 
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,13 @@
 //! What is lost after its first token goes back to who asked, who continues it from there.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 
+use super::held::InFlight;
 use super::{Set, lock};
+use crate::balance::hold::Place;
 use crate::inference::{EngineError, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent};
 use crate::trajectory::FinishReason;
 
@@ -14,7 +17,11 @@ use crate::trajectory::FinishReason;
 pub(super) struct Started {
     at: usize,
     generation: Generation,
+    began: Instant,
+    /// Its session's place in the replica's cache, until it ends.
+    place: Place,
     _running: Running,
+    _in_flight: InFlight,
 }
 
 /// Forgets where a request runs, at its end.
@@ -35,7 +42,8 @@ impl Drop for Running {
 }
 
 impl Set {
-    /// Begins a request at its session's replica, or at another one of those that were not tried. Waits where all are out.
+    /// Begins a request at its session's replica, or at another one of those that were not tried. Waits where all are out,
+    /// and where its turn is held.
     pub(super) async fn begin(
         self: &Arc<Self>,
         request: &GenerateRequest,
@@ -44,13 +52,16 @@ impl Set {
         let mut last = None;
         while tried.len() < self.replicas.len() {
             let up: Vec<usize> = self.up().map(|(at, _)| at).filter(|at| !tried.contains(at)).collect();
-            let place = lock(&self.sessions).place(&request.session, &up);
-            let Some(at) = place else {
+            let Some(at) = self.choose(request, &up) else {
                 // Whoever has seen a replica fail just now is not made to wait for the others.
                 if let Some(error) = last {
                     return Err(error);
                 }
                 self.wait_for_one(tried).await?;
+                continue;
+            };
+            let in_flight = InFlight::at(self, at, request.prompt.len() as u64);
+            let Some(place) = self.enter(at, request).await? else {
                 continue;
             };
             tried.push(at);
@@ -60,12 +71,16 @@ impl Set {
                 id: request.id.clone(),
                 at,
             };
+            let began = Instant::now();
             match self.replicas[at].engine.generate(request.clone()).await {
                 Ok(generation) => {
                     return Ok(Started {
                         at,
                         generation,
+                        began,
+                        place,
                         _running: running,
+                        _in_flight: in_flight,
                     });
                 }
                 Err(error @ EngineError::Unavailable { .. }) => {
@@ -80,18 +95,31 @@ impl Set {
             retry_after: None,
         }))
     }
+
+    /// What a generation that ended has told of its session and its replica.
+    fn learn(&self, request: &GenerateRequest, started: &mut Started, finish: &Finish, first: Option<Instant>) {
+        let usage = finish.usage;
+        let tokens = u64::from(usage.prompt) + u64::from(usage.completion);
+        started.place.set_tokens(tokens);
+        lock(&self.placement).ended(&request.session.0, tokens);
+        if let (Some(hold), Some(first)) = (&self.replicas[started.at].hold, first) {
+            let computed = usage.prompt.saturating_sub(usage.cached);
+            hold.saw_prefill(computed.into(), first - started.began);
+        }
+    }
 }
 
 /// Hands the events of a request on until the end.
 pub(super) struct Relay {
     set: Arc<Set>,
     request: GenerateRequest,
-    started: Started,
+    /// `None` once it is over: its place is free then, whoever still holds this.
+    started: Option<Started>,
     tried: Vec<usize>,
     given: u32,
+    first: Option<Instant>,
     /// Whether it was to begin elsewhere: who was cancelled in that wait wants no other answer.
     lost: bool,
-    over: bool,
 }
 
 impl Relay {
@@ -99,11 +127,11 @@ impl Relay {
         Self {
             set,
             request,
-            started,
+            started: Some(started),
             tried,
             given: 0,
+            first: None,
             lost: false,
-            over: false,
         }
     }
 
@@ -125,28 +153,34 @@ impl Relay {
 #[async_trait]
 impl EventSource for Relay {
     async fn next(&mut self) -> Option<GenerationEvent> {
-        while !self.over {
-            let finish = match self.started.generation.next().await {
+        while let Some(started) = &mut self.started {
+            let finish = match started.generation.next().await {
                 Some(GenerationEvent::Tokens(delta)) => {
                     self.given += delta.ids.len() as u32;
+                    self.first.get_or_insert_with(Instant::now);
+                    let held = self.request.prompt.len() as u64 + u64::from(self.given);
+                    started.place.set_tokens(held);
                     return Some(GenerationEvent::Tokens(delta));
                 }
                 Some(GenerationEvent::Finished(finish)) => finish,
                 None => self.ended_without_finish(),
             };
-            if finish.reason == FinishReason::Error && !self.lost {
+            let mut started = self.started.take()?;
+            if finish.reason != FinishReason::Error {
+                self.set.learn(&self.request, &mut started, &finish, self.first);
+            } else if !self.lost {
                 let reason = finish.error.as_deref().unwrap_or("no reason given");
-                self.set.lose(self.started.at, &reason);
+                self.set.lose(started.at, &reason);
                 if self.given == 0 && self.tried.len() < self.set.replicas.len() {
                     self.lost = true;
+                    drop(started);
                     if let Ok(again) = self.set.begin(&self.request, &mut self.tried).await {
-                        self.started = again;
+                        self.started = Some(again);
                         self.lost = false;
                         continue;
                     }
                 }
             }
-            self.over = true;
             return Some(GenerationEvent::Finished(finish));
         }
         None

@@ -1,11 +1,11 @@
 //! Several engines that serve the same policy, as one.
 //!
 //! A session stays with its replica, where its cache is. A replica that fails is taken out, asked again with growing
-//! pauses and given the current weights before it is put back; its sessions move. Which replica a new session gets is
-//! decided in `sessions.rs` alone.
+//! pauses and given the current weights before it is put back; its sessions move. Which replica a session gets is for
+//! `placement` to say, and when its turn is sent for `hold`.
 
+mod held;
 mod relay;
-mod sessions;
 #[cfg(test)]
 mod tests;
 
@@ -19,10 +19,12 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
+use super::hold::{Hold, HoldSettings};
+use super::placement::{Candidate, Placement, Reason, stable_hash};
+use crate::config::{PlacementPolicy, RunConfig};
+use crate::inference::{Balanced, Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
 use crate::trajectory::{PolicyVersion, SessionKey};
 use relay::Relay;
-use sessions::Sessions;
 
 /// Pauses between questions to a replica that is out.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -33,9 +35,39 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Engines that serve the same policy.
 pub struct Replicas(Arc<Set>);
 
+/// How turns are spread over engines, and when they are sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Balancing {
+    /// Which replica serves a turn.
+    pub policy: PlacementPolicy,
+    /// How turns are held; `None`: not at all.
+    pub hold: Option<HoldSettings>,
+    /// Breaks ties.
+    pub seed: u64,
+}
+
+impl Balancing {
+    /// Of a run.
+    pub fn of(config: &RunConfig) -> Self {
+        Self {
+            policy: config.balance.policy,
+            hold: HoldSettings::of(&config.balance),
+            seed: config.run.seed,
+        }
+    }
+
+    /// Whether turns may be held.
+    pub fn holds(&self) -> bool {
+        self.hold.is_some()
+    }
+}
+
 struct Set {
     replicas: Vec<Replica>,
-    sessions: Mutex<Sessions>,
+    placement: Mutex<Placement>,
+    /// Turns by why their replica was chosen.
+    placed: Mutex<HashMap<Reason, u64>>,
+    hold: Option<HoldSettings>,
     /// Which replica works on a request.
     running: Mutex<HashMap<String, usize>>,
     /// What was published last. Held while weights are being published, to all or to one that comes back.
@@ -51,19 +83,40 @@ struct Replica {
     out: AtomicBool,
     /// Whether it must be given the weights anew, whatever it says that it serves.
     stale: AtomicBool,
+    /// Holds turns until there is room for them.
+    hold: Option<Arc<Hold>>,
+    /// The weights that its hold's sessions were computed with.
+    cached: Mutex<PolicyVersion>,
+    hash: u64,
+    /// Prompt tokens and number of what it works on.
+    in_flight: Mutex<(u64, u32)>,
 }
 
 impl Replicas {
     /// Of engines with their names, at least one.
     pub fn new(engines: Vec<(String, Arc<dyn Engine>)>) -> Self {
-        Self::with_patience(engines, PATIENCE)
+        Self::balanced(engines, Balancing::default())
+    }
+
+    /// Of engines with their names, at least one, among which turns are spread so.
+    pub fn balanced(engines: Vec<(String, Arc<dyn Engine>)>, balancing: Balancing) -> Self {
+        Self::with(engines, balancing, PATIENCE)
     }
 
     /// With another bound on the wait where every replica is out.
+    #[cfg(test)]
     pub(crate) fn with_patience(engines: Vec<(String, Arc<dyn Engine>)>, patience: Duration) -> Self {
+        Self::with(engines, Balancing::default(), patience)
+    }
+
+    fn with(engines: Vec<(String, Arc<dyn Engine>)>, balancing: Balancing, patience: Duration) -> Self {
         let replicas: Vec<_> = engines
             .into_iter()
             .map(|(name, engine)| Replica {
+                hold: balancing.hold.clone().map(|settings| Hold::new(&name, settings)),
+                cached: Mutex::new(engine.version()),
+                hash: stable_hash(name.as_bytes()),
+                in_flight: Mutex::default(),
                 name,
                 engine,
                 out: AtomicBool::new(false),
@@ -71,7 +124,9 @@ impl Replicas {
             })
             .collect();
         Self(Arc::new(Set {
-            sessions: Mutex::new(Sessions::new(replicas.len())),
+            placement: Mutex::new(Placement::new(balancing.policy, balancing.seed)),
+            placed: Mutex::default(),
+            hold: balancing.hold,
             replicas,
             running: Mutex::default(),
             published: tokio::sync::Mutex::default(),
@@ -153,7 +208,13 @@ impl Engine for Replicas {
     }
 
     fn end_session(&self, session: &SessionKey) {
-        lock(&self.0.sessions).end(session);
+        lock(&self.0.placement).end(&session.0);
+        for replica in &self.0.replicas {
+            if let Some(hold) = &replica.hold {
+                hold.release(&session.0);
+            }
+            replica.engine.end_session(session);
+        }
     }
 
     fn load(&self) -> EngineLoad {
@@ -169,6 +230,14 @@ impl Engine for Replicas {
             computed_tokens: all.computed_tokens + one.computed_tokens,
             preemptions: all.preemptions + one.preemptions,
         })
+    }
+
+    fn balanced(&self) -> Option<Balanced> {
+        Some(self.0.balanced())
+    }
+
+    fn longest_hold(&self) -> Duration {
+        self.0.hold.as_ref().map_or(Duration::ZERO, HoldSettings::longest)
     }
 
     fn gives_logprobs(&self) -> bool {
@@ -211,6 +280,11 @@ impl Set {
             return;
         }
         tracing::warn!(replica = replica.name, %error, "replica taken out");
+        // Whoever is held there goes elsewhere.
+        if let Some(hold) = &replica.hold {
+            hold.clear();
+        }
+        lock(&self.placement).forget_cache(at as u32);
         let set = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut pause = Duration::ZERO;
