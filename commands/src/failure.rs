@@ -73,11 +73,6 @@ impl Failure {
         Self::new(Kind::NothingSelected, text)
     }
 
-    /// A part that the documentation names and that does not exist yet.
-    pub(crate) fn not_built(what: &str) -> Self {
-        Self::new(Kind::Usage, format!("{what} is not built yet"))
-    }
-
     /// The error that caused it.
     pub(crate) fn source(mut self, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         if let Report::Message { source, .. } = &mut self.report {

@@ -84,7 +84,7 @@ impl Online {
                 run_id: &run.dir.name(),
                 trials: &run.dir.trials(),
                 sample: &sample.task,
-            keeps_patches: false,
+                keeps_patches: false,
             },
             first,
             &job.observer,

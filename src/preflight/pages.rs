@@ -53,6 +53,13 @@ const PAGES: &[Page] = &[
         instead: "Start the server, or correct `engine.endpoints` and `engine.served_model`. Exit code 3: it cannot be reached.",
     },
     Page {
+        id: "async",
+        fatal: "keys of `[async]` without `enabled`; a queue that is shorter than an update; `rollout.tail_kill`, or answers that are to end first on SGLang, with `async.enabled`",
+        warn: "`rollout.groups_per_step` beside `async.require_batches`, which takes its place",
+        why: "A key that has no effect is a run that is not what its file says; a queue that holds less than an update takes never lets one begin.",
+        instead: "`enabled = true` below `[async]`, or `lego train --async`. `lego train --plan` says what settings would come to.",
+    },
+    Page {
         id: "token-budget",
         fatal: "prompt and response together above the model's positions or `policy.max_model_len`; a micro-batch smaller than one row",
         warn: "",

@@ -54,14 +54,14 @@ fn trials_go_on_while_the_trainer_updates_and_every_age_is_told() {
 #[test]
 fn a_full_queue_drops_its_oldest_and_says_so() {
     let runs = tempfile::tempdir().unwrap();
-    // Groups that are begun beyond the queue's bound are complete while the first update runs.
+    // Twelve groups begin at once: of those that are complete while the first update runs, two can wait.
     let set = [
-        "async.staleness=8",
+        "async.staleness=30",
         "async.max_queue=2",
-        "sandbox.concurrency=32",
+        "sandbox.concurrency=64",
         "async.partial_rollout=false",
     ];
-    let rows = train("3", runs.path(), &set);
+    let rows = train("6", runs.path(), &set);
     let dropped: f64 = rows.iter().map(|row| value(row, "count/dropped_stale_samples")).sum();
     let run = runs.path().join("quickstart");
     let entries = lines(&run.join("buffer.jsonl"));
@@ -71,7 +71,7 @@ fn a_full_queue_drops_its_oldest_and_says_so() {
         dropped > 0.0 && episodes as f64 >= 4.0 * dropped,
         "{dropped} {episodes}"
     );
-    assert_eq!(consumed(&run).len(), 3 * 8);
+    assert_eq!(consumed(&run).len(), 6 * 8);
 }
 
 #[test]
