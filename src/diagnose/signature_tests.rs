@@ -221,7 +221,7 @@ fn a_healthy_run_has_none_and_a_short_one_is_not_judged() {
         "{report:#?}"
     );
     assert_eq!(report.looked_at.len(), signatures().count());
-    let short: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let short = text.lines().take(2).collect::<Vec<_>>().join("\n");
     assert_eq!(
         judge(&History::parse("log", &short), None, None).unwrap().verdict,
         Verdict::Healthy

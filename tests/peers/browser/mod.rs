@@ -90,7 +90,7 @@ fn every_panel_shows_the_run() {
     let runs = folder.path().join("runs");
     play_hostile(&runs);
     let log = runs.join("foreign.log");
-    let lines: String = (1..=30)
+    let lines: Vec<String> = (1..=30)
         .map(|step| {
             format!(
                 "step:{step} - critic/score/mean:{} - actor/entropy:0.5\n",
@@ -98,7 +98,7 @@ fn every_panel_shows_the_run() {
             )
         })
         .collect();
-    std::fs::write(&log, lines).unwrap();
+    std::fs::write(&log, lines.concat()).unwrap();
     let exported = folder.path().join("board.html");
     let lego = || Command::new(env!("CARGO_BIN_EXE_lego"));
     succeeds(lego().args(["dashboard", "--export"]).arg(&exported).arg(&runs));
