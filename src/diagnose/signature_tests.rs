@@ -326,7 +326,7 @@ fn stalls_crashes_and_slow_starts_are_seen_in_the_directory() {
 
     let (_folder, run) = directory(0, 60, &healthy);
     state(&run, Phase::Failed, |state| {
-        state.message = Some("no engine answers".to_owned())
+        state.message = Some("no engine answers".to_owned());
     });
     let report = look_at_run(run.path(), None).unwrap();
     assert_eq!(found(&report), ["crash-loop"]);
