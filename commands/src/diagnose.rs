@@ -83,7 +83,7 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
     match &args.subject {
         None => {
             let root = if Path::new("runs").is_dir() { "runs" } else { "." };
-            let newest = newest_run(Path::new(root)).map_err(unreadable)?;
+            let newest = newest_run(Path::new(root)).map_err(|error| unreadable(&error))?;
             let dir = newest.ok_or_else(|| {
                 Failure::nothing_selected(format!("no run below {root}"))
                     .hint("name one: `lego diagnose run DIR`, or a log with `step:` lines")
@@ -98,12 +98,12 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
     }
 }
 
-fn unreadable(error: RunDirError) -> Failure {
+fn unreadable(error: &RunDirError) -> Failure {
     Failure::usage(error.to_string())
 }
 
 fn judge(printer: &Printer, args: &DiagnoseArgs, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
-    let report = look_at_run(dir, args.since).map_err(unreadable)?;
+    let report = look_at_run(dir, args.since).map_err(|error| unreadable(&error))?;
     if args.json {
         printer.text(&(serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n"))?;
     } else {

@@ -81,7 +81,7 @@ fn add_run(board: &Board, id: &str, answers: &mut Map<String, Value>) {
         add(board, answers, "tasks", &[("run", id), ("set", set)]);
     }
     add(board, answers, "logs", &[("run", id)]);
-    for key in detail.iter().flat_map(|detail| detail["keys"].as_array()).flatten() {
+    for key in detail.iter().filter_map(|detail| detail["keys"].as_array()).flatten() {
         if let Some(key) = key["key"].as_str() {
             add(
                 board,
@@ -100,7 +100,7 @@ fn add_run(board: &Board, id: &str, answers: &mut Map<String, Value>) {
     );
     let rows: Vec<u64> = page
         .iter()
-        .flat_map(|page| page["rows"].as_array())
+        .filter_map(|page| page["rows"].as_array())
         .flatten()
         .filter_map(|row| row["i"].as_u64())
         .collect();

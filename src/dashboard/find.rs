@@ -107,7 +107,8 @@ fn look(path: &Path, depth: usize, left: &mut usize, finds: &mut Finds) {
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with('.'));
         // Links of folders may lead in circles.
-        if !hidden && !(entry.is_symlink() && entry.is_dir()) {
+        let linked = entry.is_symlink() && entry.is_dir();
+        if !hidden && !linked {
             look(&entry, depth + 1, left, finds);
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn redact_json(value: &mut serde_json::Value) {
         serde_json::Value::Object(entries) => {
             for (name, value) in entries.iter_mut() {
                 match value {
-                    serde_json::Value::String(text) if crate::config::is_secret(name, text) => *text = STARS.to_owned(),
+                    serde_json::Value::String(text) if crate::config::is_secret(name, text) => STARS.clone_into(text),
                     value => redact_json(value),
                 }
             }

@@ -130,10 +130,10 @@ mod tests {
     use super::*;
 
     fn history(rows: u64, value: impl Fn(u64) -> f64) -> History {
-        let lines: String = (1..=rows)
+        let lines: Vec<String> = (1..=rows)
             .map(|step| format!("step:{step} - a:{}\n", value(step)))
             .collect();
-        History::parse("log", &lines)
+        History::parse("log", &lines.concat())
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let series = thin(&history, column, 500, (0, u64::MAX));
         assert!(series.y.len() <= 500 && series.n == 10_000, "{}", series.y.len());
         assert!(series.x.is_sorted());
-        let spike = series.y.iter().position(|value| *value == 99.0).unwrap();
+        let spike = series.y.iter().position(|value| *value > 98.0).unwrap();
         assert_eq!(series.x[spike], 7_001);
         let few = thin(&history, column, 500, (10, 12));
         assert_eq!((few.x, few.y), (vec![10, 11, 12], vec![3.0, 4.0, 5.0]));
@@ -157,7 +157,7 @@ mod tests {
             (summary["trend"].as_str(), summary["n"].as_u64()),
             (Some("up"), Some(20))
         );
-        assert_eq!(rounded(0.123_456_789), 0.123_457);
-        assert_eq!(rounded(1_234_567.8), 1_234_570.0);
+        assert!((rounded(0.123_456_789) - 0.123_457).abs() < 1e-12);
+        assert!((rounded(1_234_567.8) - 1_234_570.0).abs() < 1e-6);
     }
 }

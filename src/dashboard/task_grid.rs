@@ -60,7 +60,7 @@ fn class(visits: &BTreeMap<u32, Visit>) -> &'static str {
     match (rates.first(), rates.last()) {
         (Some(first), Some(last)) => match () {
             () if rates.iter().all(|rate| *rate == 0.0) => "never solved",
-            () if rates.iter().all(|rate| *rate == 1.0) => "always solved",
+            () if rates.iter().all(|rate| *rate >= 1.0) => "always solved",
             () if last - first >= MOVED => "improved",
             () if first - last >= MOVED => "regressed",
             () => "mixed",

@@ -12,7 +12,7 @@ use super::*;
 /// A folder with a log of another system, and something that is no run.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let lines: String = (1..=40)
+    let lines: Vec<String> = (1..=40)
         .map(|step| {
             format!(
                 "step:{step} - critic/score/mean:{} - actor/lr:1e-6\n",
@@ -20,7 +20,7 @@ fn folder() -> tempfile::TempDir {
             )
         })
         .collect();
-    std::fs::write(folder.path().join("foreign.log"), lines).unwrap();
+    std::fs::write(folder.path().join("foreign.log"), lines.concat()).unwrap();
     std::fs::write(folder.path().join("notes.txt"), "nothing here").unwrap();
     folder
 }

@@ -112,10 +112,11 @@ fn tokens(run: &Run, row: &Row, from: usize) -> Value {
 
 /// The text of one token; a part of a character is shown as its bytes.
 fn shown(bytes: &[u8]) -> String {
-    std::str::from_utf8(bytes).map_or_else(
-        |_| bytes.iter().map(|byte| format!("⟨{byte:02x}⟩")).collect(),
-        str::to_owned,
-    )
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.to_owned();
+    }
+    let shown: Vec<String> = bytes.iter().map(|byte| format!("⟨{byte:02x}⟩")).collect();
+    shown.concat()
 }
 
 /// Of the newest trained rows: how the log-probs of sampled tokens are spread, and how old their weights were.

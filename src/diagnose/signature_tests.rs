@@ -221,7 +221,7 @@ fn a_healthy_run_has_none_and_a_short_one_is_not_judged() {
         "{report:#?}"
     );
     assert_eq!(report.looked_at.len(), signatures().count());
-    let short: String = text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let short = text.lines().take(2).collect::<Vec<_>>().join("\n");
     assert_eq!(
         judge(&History::parse("log", &short), None, None).unwrap().verdict,
         Verdict::Healthy
@@ -326,7 +326,7 @@ fn stalls_crashes_and_slow_starts_are_seen_in_the_directory() {
 
     let (_folder, run) = directory(0, 60, &healthy);
     state(&run, Phase::Failed, |state| {
-        state.message = Some("no engine answers".to_owned())
+        state.message = Some("no engine answers".to_owned());
     });
     let report = look_at_run(run.path(), None).unwrap();
     assert_eq!(found(&report), ["crash-loop"]);

@@ -78,7 +78,7 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
                 text: "fewer turns",
             },
         ],
-        explains: &[],
+        explains: &["length-explosion"],
         test: starvation,
     },
     Signature {

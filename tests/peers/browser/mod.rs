@@ -56,6 +56,23 @@ fn train(folder: &Path) {
     );
 }
 
+/// Puts into every transcript what would be a page's code, were it not shown as text.
+fn play_hostile(runs: &Path) {
+    let mut folders = vec![runs.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.ends_with("trajectory.json") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let hostile = "<img src=x onerror=owned=1><script>owned=1</script>";
+                std::fs::write(&path, text.replace("Fix the program.", hostile)).unwrap();
+            }
+        }
+    }
+}
+
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -71,8 +88,9 @@ fn every_panel_shows_the_run() {
     let folder = tempfile::tempdir().unwrap();
     train(folder.path());
     let runs = folder.path().join("runs");
+    play_hostile(&runs);
     let log = runs.join("foreign.log");
-    let lines: String = (1..=30)
+    let lines: Vec<String> = (1..=30)
         .map(|step| {
             format!(
                 "step:{step} - critic/score/mean:{} - actor/entropy:0.5\n",
@@ -80,7 +98,7 @@ fn every_panel_shows_the_run() {
             )
         })
         .collect();
-    std::fs::write(&log, lines).unwrap();
+    std::fs::write(&log, lines.concat()).unwrap();
     let exported = folder.path().join("board.html");
     let lego = || Command::new(env!("CARGO_BIN_EXE_lego"));
     succeeds(lego().args(["dashboard", "--export"]).arg(&exported).arg(&runs));

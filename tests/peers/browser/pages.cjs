@@ -67,6 +67,9 @@ const visit = async (browser, base, width, colorScheme) => {
   expect("a CSV", (await download).suggestedFilename().endsWith(".csv"));
 
   // What an agent wrote stays text.
+  await open(page, url, "trajectory");
+  expect("an agent's markup is shown as text", (await page.locator(".turns").textContent()).includes("<img src=x onerror=owned=1><script>"));
+  expect("an agent's markup did nothing", await page.evaluate(() => typeof owned === "undefined"));
   expect("no element of an agent's", (await page.evaluate(() => document.querySelectorAll("img, iframe, object").length)) === 0);
   const episodes = await page.context().newPage();
   await open(episodes, url, "trajectory", "&view=tokens");
