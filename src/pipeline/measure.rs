@@ -74,7 +74,7 @@ pub async fn measure(job: MeasureJob) -> Result<MeasureEnd, PipelineError> {
         let (work, index) = work_folder(&job.tasks.join(WORK), &said, &open)?;
         let mut loaded = job.loaded;
         loaded.config.data.train = Some(index);
-        let ended = collect(CollectJob {
+        let ended = Box::pin(collect(CollectJob {
             loaded,
             out: work.join("trials"),
             tasks: None,
@@ -87,7 +87,7 @@ pub async fn measure(job: MeasureJob) -> Result<MeasureEnd, PipelineError> {
             stack: job.stack,
             stop: job.stop,
             observer: job.observer,
-        })
+        }))
         .await?;
         let mut rewards: BTreeMap<String, Vec<Option<f32>>> = BTreeMap::new();
         for episode in &ended.episodes {

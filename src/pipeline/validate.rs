@@ -162,7 +162,7 @@ async fn round(
         config.sandbox.network = Some(network);
     }
     let out = work.join(agent);
-    let ended = collect(CollectJob {
+    let ended = Box::pin(collect(CollectJob {
         loaded,
         out: out.clone(),
         tasks: ids,
@@ -175,7 +175,7 @@ async fn round(
         stack: job.stack.clone(),
         stop: job.stop.clone(),
         observer: job.observer.clone(),
-    })
+    }))
     .await?;
     let CollectEnd {
         episodes, interrupted, ..

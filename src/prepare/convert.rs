@@ -105,7 +105,7 @@ impl Conversion<'_> {
                         Ok(()) => return Ok(None),
                         Err(fault) => Err(fault),
                     },
-                    Some(Family::Nemotron) => match unwrapped(object) {
+                    Some(Family::Nemotron) => match unwrapped(&object) {
                         Err(fault) => Err(fault),
                         Ok(inner) => {
                             id = inner.get("instance_id").and_then(Value::as_str).map(str::to_owned);
@@ -272,7 +272,7 @@ impl Conversion<'_> {
 }
 
 /// The record that stands in the request of a training environment.
-fn unwrapped(object: Map<String, Value>) -> Result<Map<String, Value>, Fault> {
+fn unwrapped(object: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
     let places: [&[&str]; 5] = [
         &["instance_dict"],
         &["verifier_metadata", "instance_dict"],

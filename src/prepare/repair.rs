@@ -61,10 +61,10 @@ impl Checked {
                 }
             }
         }
-        Ok(Self::checked(repair, checkout, options))
+        Ok(Self::looked_over(repair, checkout, options))
     }
 
-    fn checked(mut repair: Repair, checkout: Option<Checkout>, options: &ConvertOptions) -> Result<Self, Fault> {
+    fn looked_over(mut repair: Repair, checkout: Option<Checkout>, options: &ConvertOptions) -> Result<Self, Fault> {
         let made = !repair.fixed_files.is_empty();
         let source = match &repair.bug {
             Some(bug) => patch::files("patch", bug, "bad_patch")?,
@@ -158,12 +158,12 @@ impl Checked {
         let (mut before, mut new): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
         for file in &self.tests {
             if file.existed {
-                before.push(file.old_path.as_deref().unwrap_or(&file.path))
+                before.push(file.old_path.as_deref().unwrap_or(&file.path));
             } else {
-                new.push(&file.path)
+                new.push(&file.path);
             }
             if file.old_path.is_some() {
-                new.push(&file.path)
+                new.push(&file.path);
             }
         }
         // Tests that no patch brings are there already, and are the verifier's too.

@@ -37,7 +37,10 @@ fn run_with(text: impl Into<Vec<u8>>, out: &Path, options: &ConvertOptions) -> P
 }
 
 fn run(records: &[Value], out: &Path) -> PrepareReport {
-    let text: String = records.iter().map(|record| format!("{record}\n")).collect();
+    let text: String = records
+        .iter()
+        .flat_map(|record| [record.to_string(), "\n".to_owned()])
+        .collect();
     run_with(text, out, &ConvertOptions::default())
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Checkout {
     pub(super) git_dir: PathBuf,
     pub(super) commit: String,
     /// Paths of submodules, and theirs.
-    pub(super) submodules: Vec<(String, Checkout)>,
+    pub(super) submodules: Vec<(String, Self)>,
 }
 
 fn git(git_dir: &Path) -> Command {
@@ -164,9 +164,9 @@ impl RepoCache {
             let (name, what) = key.rsplit_once('.').unwrap_or((key, ""));
             let entry = url_of.entry(name).or_default();
             if what == "path" {
-                entry.0 = value
+                entry.0 = value;
             } else {
-                entry.1 = value
+                entry.1 = value;
             }
         }
         let mut found = Vec::new();

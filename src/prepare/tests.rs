@@ -281,3 +281,71 @@ fn records_named_in_run_toml_are_prepared_once() {
         first.index
     );
 }
+
+#[test]
+fn an_index_leaves_out_what_is_excluded_and_what_resembles_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = "When a list is sorted by two keys and one of them is missing, the order of the rest changes, and an error is \
+                 raised whose message names neither of the keys nor the row where it was seen, on every platform that was tried";
+    let with = |id: &str, text: &str| {
+        let mut record = record(id);
+        record["problem_statement"] = text.into();
+        record
+    };
+    let (own, held) = (dir.path().join("own"), dir.path().join("held"));
+    let records = [
+        with("a", words),
+        with(
+            "b",
+            "Quite another matter: the window closes before its question has been answered by anybody.",
+        ),
+        with(
+            "c",
+            "Unlike all of the others, this one is about colours of lines in a chart of many columns.",
+        ),
+    ];
+    run(lines(&records), &own).unwrap();
+    run(lines(&[with("z", &format!("{words}, and on this one."))]), &held).unwrap();
+    let (held_index, own_index, out) = (
+        dir.path().join("held.parquet"),
+        dir.path().join("own.parquet"),
+        dir.path().join("x.parquet"),
+    );
+    index(&[held], &held_index, &IndexOptions::default()).unwrap();
+    let options = IndexOptions {
+        exclude: vec!["b".to_owned()],
+        exclude_indexes: vec![held_index.clone()],
+        resemblance: 0.8,
+        ..IndexOptions::default()
+    };
+    let report = index(std::slice::from_ref(&own), &out, &options).unwrap();
+    let dropped: Vec<_> = report
+        .dropped
+        .iter()
+        .map(|(reason, count)| (reason.as_str(), *count))
+        .collect();
+    assert_eq!(dropped, [("excluded", 1), ("resembles_excluded", 1)]);
+    assert_eq!(TaskIndex::read(&out).unwrap().rows[0].instance_id, "c");
+    // Of several sources: all of them, or what all of them hold.
+    index(std::slice::from_ref(&own), &own_index, &IndexOptions::default()).unwrap();
+    let both = |combine: Combine| {
+        let options = IndexOptions {
+            combine,
+            ..IndexOptions::default()
+        };
+        index(
+            &[own_index.clone(), out.clone()],
+            &dir.path().join("y.parquet"),
+            &options,
+        )
+        .unwrap()
+        .tasks
+    };
+    assert_eq!((both(Combine::Union), both(Combine::Intersection)), (3, 1));
+    assert_eq!(
+        index(&[own_index, held_index], &out, &IndexOptions::default())
+            .unwrap()
+            .tasks,
+        4
+    );
+}

@@ -270,10 +270,6 @@ mod tests {
         }
     }
 
-    fn said(nop: &[Attempt], oracle: &[Attempt], with_network: &[Attempt]) -> Option<Option<InvalidClass>> {
-        judge("a", "sum", nop, oracle, with_network).map(|row| row.class)
-    }
-
     #[test]
     fn trials_tell_what_a_task_is() {
         let done = |reward: f32| attempt(Outcome::Completed, Some(reward), "");
@@ -290,58 +286,32 @@ mod tests {
             "lego: the patch of the tests does not apply",
         );
         let (zero, one) = (done(0.0), done(1.0));
-        let all: [(&[Attempt], &[Attempt], &[Attempt], Option<InvalidClass>); 11] = [
-            (&[zero.clone(), zero.clone()], &[one.clone(), one.clone()], &[], None),
-            (&[zero.clone(), lost.clone()], &[one.clone(), one.clone()], &[], None),
-            (
-                &[one.clone()],
-                &[one.clone()],
-                &[],
-                Some(InvalidClass::PassesBeforeTheFix),
-            ),
-            (&[zero.clone()], &[zero.clone()], &[], Some(InvalidClass::OracleFails)),
-            (
-                &[zero.clone()],
-                &[zero.clone()],
-                &[one.clone()],
-                Some(InvalidClass::NeedsNetwork),
-            ),
-            (
-                &[zero.clone()],
-                &[zero.clone()],
-                &[zero.clone()],
-                Some(InvalidClass::OracleFails),
-            ),
-            (
-                &[zero.clone(), one.clone()],
-                &[one.clone()],
-                &[],
-                Some(InvalidClass::Flaky),
-            ),
-            (
-                &[zero.clone()],
-                &[one.clone(), none.clone()],
-                &[],
-                Some(InvalidClass::Flaky),
-            ),
-            (
-                &[unbuilt.clone()],
-                &[unbuilt],
-                &[],
-                Some(InvalidClass::EnvironmentDoesNotBuild),
-            ),
-            (
-                &[unpatched.clone()],
-                &[unpatched],
-                &[],
-                Some(InvalidClass::PatchDoesNotApply),
-            ),
-            (&[zero.clone()], &[late], &[], Some(InvalidClass::Timeout)),
-        ];
-        for (nop, oracle, with_network, class) in all {
-            assert_eq!(said(nop, oracle, with_network), Some(class), "{nop:?} {oracle:?}");
-        }
-        assert_eq!(said(&[none.clone()], &[none], &[]), Some(Some(InvalidClass::NoReward)));
-        assert_eq!(said(&[lost.clone()], &[one], &[]), None, "asked again");
+        let row = |nop: &[&Attempt], oracle: &[&Attempt], with_network: &[&Attempt]| {
+            let [nop, oracle, with_network] = [nop, oracle, with_network]
+                .map(|attempts| attempts.iter().map(|one| (*one).clone()).collect::<Vec<_>>());
+            judge("a", "sum", &nop, &oracle, &with_network)
+        };
+        let is = |nop: &[&Attempt], oracle: &[&Attempt], with_network: &[&Attempt], class: Option<InvalidClass>| {
+            let found = row(nop, oracle, with_network).unwrap();
+            assert_eq!(found.class, class, "{nop:?} {oracle:?}");
+        };
+        is(&[&zero, &zero], &[&one, &one], &[], None);
+        is(&[&zero, &lost], &[&one, &one], &[], None);
+        is(&[&one], &[&one], &[], Some(InvalidClass::PassesBeforeTheFix));
+        is(&[&zero], &[&zero], &[], Some(InvalidClass::OracleFails));
+        is(&[&zero], &[&zero], &[&one], Some(InvalidClass::NeedsNetwork));
+        is(&[&zero], &[&zero], &[&zero], Some(InvalidClass::OracleFails));
+        is(&[&zero, &one], &[&one], &[], Some(InvalidClass::Flaky));
+        is(&[&zero], &[&one, &none], &[], Some(InvalidClass::Flaky));
+        is(
+            &[&unbuilt],
+            &[&unbuilt],
+            &[],
+            Some(InvalidClass::EnvironmentDoesNotBuild),
+        );
+        is(&[&unpatched], &[&unpatched], &[], Some(InvalidClass::PatchDoesNotApply));
+        is(&[&zero], &[&late], &[], Some(InvalidClass::Timeout));
+        is(&[&none], &[&none], &[], Some(InvalidClass::NoReward));
+        assert_eq!(row(&[&lost], &[&one], &[]), None, "asked again");
     }
 }

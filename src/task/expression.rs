@@ -27,10 +27,10 @@ pub struct ExpressionError {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
-    Or(Box<Node>, Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    Compare(Box<Node>, Comparison, Box<Node>),
+    Or(Box<Self>, Box<Self>),
+    And(Box<Self>, Box<Self>),
+    Not(Box<Self>),
+    Compare(Box<Self>, Comparison, Box<Self>),
     Field(String),
     Constant(Value),
 }

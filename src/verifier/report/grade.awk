@@ -116,7 +116,7 @@ function status_of(test,    name, rest, best) {
   return best
 }
 
-BEGIN { FS = "\t"; word["passed"] = 1; word["skipped"] = 2; word["failed"] = 3 }
+BEGIN { FS = "\t"; suite = "None"; word["passed"] = 1; word["skipped"] = 2; word["failed"] = 3 }
 part == "rules" && $0 !~ /^#/ {
   rules++
   kind[rules] = $2; status[rules] = word[$3]; when[rules] = $4; front[rules] = $5; back[rules] = $6; instead[rules] = $7
