@@ -5,7 +5,7 @@
     tests/bench/balance_load.py [--vllm-router PROGRAM] [--sglang-router PROGRAM] [--rounds N] [--seconds N]
 
 Needs wrk and nginx (Debian: wrk, nginx-light); pip install vllm-router, pip install sglang-router for those two, each in a venv
-of its own. Behind all of them stands the same server without a model (mock_engine.rs), which answers 400 bytes at once or in
+of its own (0.3.2 and 0.1.17 import aiohttp, orjson, requests, uvicorn and fastapi). Behind all of them stands the same server without a model (mock_engine.rs), which answers 400 bytes at once or in
 100 events. `cpu` is the CPU time of the balancer's process tree by request; `gap` the longest time between two events of one
 stream over a connection that had served others before; `MiB` its memory while so many requests run. Medians of all rounds; the
 order of the targets alternates.
@@ -16,13 +16,11 @@ import http.client
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
-from proxy_load import NGINX, ROOT, Target, free_port
+from proxy_load import NGINX, ROOT, Target, free_port, memory_mib
 
 SESSIONS = 10_000
 
@@ -41,11 +39,9 @@ def targets(args, folder, mock):
                      base, "--policy", "consistent_hash", "--prometheus-port", str(free_port()), "--log-level", "error"])
     if args.sglang_router:
         port = free_port()
-        # A program, or a Python with the module.
-        program = [args.sglang_router] if not Path(args.sglang_router).name.startswith("python") else [
-            args.sglang_router, "-m", "sglang_router.launch_router"]
-        yield Target("sglang-router", port, [*program, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", base,
-                     "--policy", "cache_aware", "--prometheus-port", str(free_port()), "--log-level", "error"])
+        yield Target("sglang-router", port, [args.sglang_router, "launch", "--host", "127.0.0.1", "--port", str(port),
+                     "--worker-urls", base, "--policy", "cache_aware", "--prometheus-port", str(free_port()),
+                     "--log-level", "error"])
     for name, more in [("lego", []), ("lego, lease", ["--scheduler", "lease", "--capacity", "1000000000"])]:
         port = free_port()
         yield Target(name, port, [args.lego, "balance", "--replica", base, "--listen", f"127.0.0.1:{port}", *more])
@@ -61,6 +57,7 @@ def longest_gap(port, streams):
         while response.readline():
             now = time.perf_counter()
             longest, last = max(longest, now - last if last else 0), now
+        response.read()
     return longest
 
 
@@ -71,21 +68,7 @@ def many_sessions(target, count):
         body = json.dumps({"model": "mock", "messages": [{"role": "user", "content": f"task {index}"}]})
         link.request("POST", "/v1/chat/completions", body, {"content-type": "application/json", "x-session-id": f"s-{index:06d}"})
         link.getresponse().read()
-    from proxy_load import memory_mib
     return memory_mib(target.process.pid)
-
-
-def wait_up(target, log):
-    end = time.time() + 90
-    target.start(log)
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{target.port}/health", timeout=5):
-                return
-        except OSError:
-            if target.process is None or target.name == "nginx" or time.time() > end:
-                return
-            time.sleep(0.2)
 
 
 def compare(running, folder, args, stream, size, conc):
@@ -115,7 +98,7 @@ def main():
     parser.add_argument("--lego", default=str(ROOT / "target/release/lego"))
     parser.add_argument("--nginx", default="/usr/sbin/nginx")
     parser.add_argument("--vllm-router")
-    parser.add_argument("--sglang-router", help="its program, or the python of its venv")
+    parser.add_argument("--sglang-router")
     parser.add_argument("--seconds", type=int, default=3, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
@@ -132,7 +115,7 @@ def main():
                 with open(folder / "log.txt", "ab") as log:
                     for target in targets(args, folder, mock):
                         running.append(target)
-                        wait_up(target, log)
+                        target.start(log)
                 for size, conc in cases:
                     compare(running, folder, args, stream, size, conc)
                 if stream:

@@ -82,7 +82,7 @@ struct Relayed {
 
 enum Stage {
     Awaiting(Awaited),
-    Relaying(Relaying),
+    Relaying(Box<Relaying>),
     Ended,
 }
 
@@ -140,7 +140,7 @@ impl Timer {
 
 struct Relaying {
     first: Option<Bytes>,
-    answer: Answer,
+    answer: Box<Answer>,
     ticket: Ticket,
     /// The end of what has come.
     tail: Vec<Bytes>,
@@ -148,14 +148,14 @@ struct Relaying {
 }
 
 impl Relaying {
-    fn new(first: Bytes, answer: Answer, ticket: Ticket, is_events: bool) -> Self {
-        Self {
+    fn new(first: Bytes, answer: Box<Answer>, ticket: Ticket, is_events: bool) -> Box<Self> {
+        Box::new(Self {
             first: Some(first).filter(|first| !first.is_empty()),
             answer,
             ticket,
             tail: Vec::new(),
             is_events,
-        }
+        })
     }
 
     fn keep(&mut self, data: &Bytes) {
@@ -174,24 +174,24 @@ impl Relaying {
 }
 
 impl Relayed {
-    fn fail(&mut self, refusal: &Refusal) -> Option<Result<Frame<Bytes>, axum::Error>> {
+    fn fail(&mut self, refusal: &Refusal) -> Result<Frame<Bytes>, axum::Error> {
         let is_events = match &self.stage {
             Stage::Relaying(relaying) => relaying.is_events,
             _ => true,
         };
         self.stage = Stage::Ended;
         if is_events {
-            return Some(Ok(Frame::data(self.grammar.event(refusal))));
+            return Ok(Frame::data(self.grammar.event(refusal)));
         }
         // There is no way to say it: the client sees that the answer is not whole.
-        Some(Err(axum::Error::new(std::io::Error::other(refusal.message.clone()))))
+        Err(axum::Error::new(std::io::Error::other(refusal.message.clone())))
     }
 
     /// An answer has come after the client was told that one will.
     fn begin(&mut self, won: Result<Won, Refusal>) -> Option<Result<Frame<Bytes>, axum::Error>> {
         let won = match won {
             Ok(won) => won,
-            Err(refusal) => return self.fail(&refusal),
+            Err(refusal) => return Some(self.fail(&refusal)),
         };
         match won.content {
             Content::Begun(first, answer) if won.status == StatusCode::OK && is_stream(&won.headers) => {
@@ -202,7 +202,7 @@ impl Relayed {
             Content::Whole(said) | Content::Begun(said, _) => {
                 let said = String::from_utf8_lossy(&said);
                 let message = format!("The replica answers {}: {said}", won.status.as_u16());
-                self.fail(&Refusal::bad(won.status.as_u16(), "replica_answer", message))
+                Some(self.fail(&Refusal::bad(won.status.as_u16(), "replica_answer", message)))
             }
         }
     }
@@ -245,7 +245,7 @@ impl hyper::body::Body for Relayed {
                             let reason = format!("the answer broke off: {error}");
                             relaying.ticket.failed(&reason);
                             let lost = Refusal::unavailable("replica_lost", format!("The replica was lost: {error}"));
-                            return Poll::Ready(this.fail(&lost));
+                            return Poll::Ready(Some(this.fail(&lost)));
                         }
                         Poll::Ready(None) => {
                             let usage = usage(&relaying.tail.concat());
@@ -264,7 +264,7 @@ impl hyper::body::Body for Relayed {
                         let reason = format!("nothing came for {silent:?}");
                         relaying.ticket.failed(&reason);
                         let lost = Refusal::unavailable("replica_silent", format!("The replica was lost: {reason}"));
-                        return Poll::Ready(this.fail(&lost));
+                        return Poll::Ready(Some(this.fail(&lost)));
                     }
                     if relaying.is_between_events() {
                         return Poll::Ready(Some(Ok(Frame::data(COMMENT))));

@@ -47,7 +47,7 @@ pub(super) struct Won {
 pub(super) enum Content {
     Whole(Bytes),
     /// What has come, and the rest.
-    Begun(Bytes, Answer),
+    Begun(Bytes, Box<Answer>),
 }
 
 /// What a request holds at its replica until its end.
@@ -293,11 +293,11 @@ async fn exchange(inner: &Inner, replica: &Arc<Replica>, asked: &Asked) -> Resul
     let broke = |error: hyper::Error| format!("the answer broke off: {error}");
     let content = if streams {
         let first = first_frame(&mut answer).await.map_err(broke)?;
-        Content::Begun(first, answer)
+        Content::Begun(first, Box::new(answer))
     } else {
         match answer.collect(WHOLE).await.map_err(broke)? {
             Collected::Whole(whole) => Content::Whole(whole),
-            Collected::TooLong(parts) => Content::Begun(joined(parts), answer),
+            Collected::TooLong(parts) => Content::Begun(joined(parts), Box::new(answer)),
         }
     };
     Ok((parts.status, parts.headers, content))

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tokio::sync::oneshot;
 
 use super::{Ask, HoldFigures, NotLetGo};
-use crate::balance::scheduler::{Lease, LeaseSettings, Scheduler as _, SchedulerStats, SessionId, Time, Turn};
+use crate::balance::scheduler::{Lease, LeaseSettings, Scheduler, SchedulerStats, SessionId, Time, Turn};
 
 /// Seconds between looks for conversations that nobody ended.
 const SWEEP: Time = 30.0;
@@ -316,10 +316,10 @@ impl State {
         let lease = self.lease.as_ref();
         HoldFigures {
             capacity: self.capacity,
-            admitted: lease.map_or(0, |lease| lease.admitted()),
-            waiting: lease.map_or(0, |lease| lease.waiting()),
+            admitted: lease.map_or(0, Scheduler::admitted),
+            waiting: lease.map_or(0, Scheduler::waiting),
             known: self.units.len(),
-            stats: lease.map_or_else(SchedulerStats::default, |lease| lease.stats()),
+            stats: lease.map_or_else(SchedulerStats::default, Scheduler::stats),
         }
     }
 }

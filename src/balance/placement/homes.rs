@@ -10,7 +10,7 @@ const REMEMBERED: usize = 65_536;
 /// Sessions and their replicas.
 #[derive(Debug)]
 pub(super) struct Homes {
-    homes: HashMap<String, Home>,
+    places: HashMap<String, Home>,
     /// Sessions by when they were last used.
     quiet: BTreeMap<u64, String>,
     /// Of each replica.
@@ -39,7 +39,7 @@ pub struct Home {
 impl Default for Homes {
     fn default() -> Self {
         Self {
-            homes: HashMap::new(),
+            places: HashMap::new(),
             quiet: BTreeMap::new(),
             sums: HashMap::new(),
             clock: 0,
@@ -50,7 +50,7 @@ impl Default for Homes {
 
 impl Homes {
     pub(super) fn get(&self, session: &str) -> Option<Home> {
-        self.homes.get(session).copied()
+        self.places.get(session).copied()
     }
 
     pub(super) fn sum(&self, replica: ReplicaId) -> Sum {
@@ -63,7 +63,7 @@ impl Homes {
             Some((name, _)) => name,
             None => session.to_owned(),
         };
-        if self.homes.len() >= self.most
+        if self.places.len() >= self.most
             && let Some((_, quietest)) = self.quiet.first_key_value()
         {
             let quietest = quietest.clone();
@@ -75,12 +75,12 @@ impl Homes {
         sum.tokens += tokens;
         sum.sessions += 1;
         self.quiet.insert(used, name.clone());
-        self.homes.insert(name, Home { replica, tokens, used });
+        self.places.insert(name, Home { replica, tokens, used });
     }
 
     /// Forgets a session; tells where it was.
     pub(super) fn take(&mut self, session: &str) -> Option<(String, Home)> {
-        let (name, home) = self.homes.remove_entry(session)?;
+        let (name, home) = self.places.remove_entry(session)?;
         self.quiet.remove(&home.used);
         if let Some(sum) = self.sums.get_mut(&home.replica) {
             sum.tokens -= home.tokens;
@@ -93,7 +93,7 @@ impl Homes {
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, Home)> {
         self.quiet
             .values()
-            .filter_map(|name| Some((name.as_str(), *self.homes.get(name)?)))
+            .filter_map(|name| Some((name.as_str(), *self.places.get(name)?)))
     }
 }
 

@@ -305,3 +305,87 @@ async fn aborts_follow_a_request_that_began_again() {
     replicas.abort("a-100").await;
     assert_eq!(*lock(&engines[1].aborted), ["a-100"]);
 }
+
+/// One replica whose cache holds 100 tokens of those that are given out.
+fn holding() -> (Arc<Breakable>, Replicas) {
+    let engine = Arc::new(Breakable {
+        number: 1,
+        ..Breakable::default()
+    });
+    let balancing = Balancing {
+        hold: Some(HoldSettings {
+            capacity: Some(106),
+            lease: Duration::from_mins(10),
+            max_hold: Duration::from_mins(10),
+            tax: 0.05,
+            idle_ttl: Duration::from_mins(10),
+        }),
+        ..Balancing::default()
+    };
+    let named = vec![("r1".to_owned(), Arc::clone(&engine) as Arc<dyn Engine>)];
+    (engine, Replicas::with(named, balancing, Duration::from_millis(200)))
+}
+
+fn long(session: &str, tokens: u32) -> GenerateRequest {
+    GenerateRequest {
+        prompt: vec![7; 60].into(),
+        ..request(session, tokens)
+    }
+}
+
+#[tokio::test]
+async fn turns_wait_for_room_and_every_end_makes_it() {
+    let (engine, replicas) = holding();
+    let now = || replicas.balanced().unwrap();
+    let first = replicas.generate(long("a", 100)).await.unwrap();
+    assert_eq!((now().admitted_tokens, now().capacity_tokens), (60, 100));
+    let mut second = Box::pin(replicas.generate(long("b", 3)));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), &mut second)
+            .await
+            .is_err()
+    );
+    assert_eq!((now().held, engine.generations.load(Ordering::SeqCst)), (1, 1));
+    // Another conversation of the same session has a context of its own.
+    let mut beside = long("a", 3);
+    beside.origin.conversation = 1;
+    let beside = tokio::time::timeout(Duration::from_millis(50), replicas.generate(beside));
+    assert!(beside.await.is_err());
+    assert_eq!(now().held, 1, "whoever goes away waits no more");
+    // Cancelled in mid-answer; then the session ends, and all of it is free.
+    drop(first);
+    replicas.end_session(&SessionKey::from("a"));
+    let mut generation = tokio::time::timeout(Duration::from_secs(20), second)
+        .await
+        .unwrap()
+        .unwrap();
+    while let Some(event) = generation.next().await {
+        if let GenerationEvent::Finished(finish) = event {
+            assert_eq!(finish.reason, FinishReason::Length);
+        }
+    }
+    // What the engine says that it holds is what counts.
+    assert_eq!((now().admitted_tokens, now().held, now().held_total), (4, 0, 1));
+    assert_eq!(now().placed_total, [("home", 1), ("new", 2)]);
+    replicas.end_session(&SessionKey::from("b"));
+    assert_eq!(now().admitted_tokens, 0);
+}
+
+#[tokio::test]
+async fn a_lost_replica_and_new_weights_free_its_places() {
+    let (engine, replicas) = holding();
+    let now = || replicas.balanced().unwrap();
+    lock(&engine.breaks).push_back(1);
+    let (_, finish) = sampled(&replicas, "a", 3).await;
+    assert_eq!((finish.reason, now().admitted_tokens), (FinishReason::Error, 0));
+    eventually("it is back", || replicas.up().count() == 1).await;
+    sampled(&replicas, "a", 3).await;
+    assert_eq!(now().admitted_tokens, 4);
+    *lock(&engine.served) = version(5);
+    sampled(&replicas, "b", 2).await;
+    assert_eq!(
+        now().admitted_tokens,
+        3,
+        "what older weights have cached is worth nothing"
+    );
+}
