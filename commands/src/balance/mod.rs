@@ -122,11 +122,10 @@ pub(crate) struct BalanceArgs {
     format: FormatArg,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "every command takes what clap hands over")]
-pub(crate) fn run(printer: &Printer, args: BalanceArgs) -> Result<Exit, Failure> {
+pub(crate) fn run(printer: &Printer, args: &BalanceArgs) -> Result<Exit, Failure> {
     match (&args.simulate, &args.status) {
-        (Some(profile), _) => simulate::run(printer, &args, profile),
-        (None, Some(url)) => status::run(printer, &args, url),
-        (None, None) => serve::run(printer, &args),
+        (Some(profile), _) => simulate::run(printer, args, profile),
+        (None, Some(url)) => status::run(printer, args, url),
+        (None, None) => serve::run(printer, args),
     }
 }

@@ -47,7 +47,7 @@ fn section(args: &BalanceArgs, config: Option<&RunConfig>) -> Result<BalanceSect
         [one] => {
             section.policy = one
                 .parse()
-                .map_err(|error| Failure::usage(format!("--policy: {error}")))?
+                .map_err(|error| Failure::usage(format!("--policy: {error}")))?;
         }
         _ => {
             return Err(Failure::usage(

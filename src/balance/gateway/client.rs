@@ -36,8 +36,7 @@ pub async fn replicas_of(url: &str) -> Result<Vec<ReplicaRow>, StatusError> {
     let asked = format!("{}/replicas", url.trim_end_matches('/'));
     let unreachable = |error: reqwest::Error| StatusError::Unreachable {
         url: asked.clone(),
-        // Its sources say more than itself.
-        reason: std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
+        reason: deepest(&error),
     };
     let client = crate::http_client::plain()
         .timeout(PATIENCE)
@@ -49,4 +48,13 @@ pub async fn replicas_of(url: &str) -> Result<Vec<ReplicaRow>, StatusError> {
         .json()
         .await
         .map_err(|_| StatusError::NoGateway { url: asked, status })
+}
+
+/// What an error comes down to: those above it only say that something failed.
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
 }

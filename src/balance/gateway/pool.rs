@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,9 @@ use super::upstream::Upstream;
 use crate::balance::hold::Hold;
 use crate::balance::placement::{Candidate, Placement, Reason, ReplicaId, Wish, stable_hash};
 use crate::inference::EngineLoad;
+
+/// A replica that is drained and was not asked for so long has no sessions left, whoever did not end theirs.
+const FORGOTTEN: Duration = Duration::from_mins(10);
 
 /// A server of the policy, or of any model.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(super) struct Replica {
     pub(super) hold: Option<Arc<Hold>>,
     tokens: AtomicU64,
     requests: AtomicU32,
+    /// When its last request ended.
+    quiet_since: Mutex<Instant>,
     /// Answers that were asked of it.
     pub(super) answered: AtomicU64,
     /// Requests that it failed.
@@ -90,6 +95,7 @@ impl Pool {
             hold: options.hold.clone().map(|settings| Hold::new(url, settings)),
             tokens: AtomicU64::new(0),
             requests: AtomicU32::new(0),
+            quiet_since: Mutex::new(Instant::now()),
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             draining: AtomicBool::new(false),
@@ -130,8 +136,11 @@ impl Pool {
     /// Removes those that were to be drained and have neither sessions nor requests.
     pub(super) fn remove_drained(&self) {
         for replica in self.all() {
-            let sessions = || lock(&self.placement).sessions_of(replica.id);
-            if replica.draining.load(Ordering::Relaxed) && replica.requests() == 0 && sessions() == 0 {
+            let has_sessions = || {
+                let sessions = lock(&self.placement).sessions_of(replica.id);
+                sessions > 0 && lock(&replica.quiet_since).elapsed() < FORGOTTEN
+            };
+            if replica.draining.load(Ordering::Relaxed) && replica.requests() == 0 && !has_sessions() {
                 self.remove(&replica.url);
             }
         }
@@ -268,6 +277,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.replica.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
         self.replica.requests.fetch_sub(1, Ordering::Relaxed);
+        *lock(&self.replica.quiet_since) = Instant::now();
     }
 }
 

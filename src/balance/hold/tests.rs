@@ -11,7 +11,7 @@ fn settings(capacity: u64) -> HoldSettings {
         lease: Duration::from_millis(200),
         max_hold: Duration::from_secs(30),
         tax: 0.05,
-        idle_ttl: Duration::from_secs(60),
+        idle_ttl: Duration::from_mins(1),
     }
 }
 

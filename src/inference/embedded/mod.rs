@@ -111,7 +111,7 @@ impl EmbeddedEngine {
         std::thread::Builder::new()
             .name("lego-engine".to_owned())
             .spawn(move || scheduler.run(receiver))
-            .map_err(|error| unavailable(format!("its thread could not be started: {error}")))?;
+            .map_err(|error| EngineError::lost(&format!("its thread could not be started: {error}")))?;
         let window = config.max_position_embeddings.min(kv_capacity);
         let places = options.max_running + options.max_waiting;
         Ok(Self {
@@ -138,7 +138,7 @@ impl EmbeddedEngine {
         self.check_same_model(weights.config(), "memory")?;
         let model = tokio::task::spawn_blocking(move || DecodeModel::new(&weights))
             .await
-            .map_err(|error| unavailable(format!("the weights could not be laid out: {error}")))?;
+            .map_err(|error| EngineError::lost(&format!("the weights could not be laid out: {error}")))?;
         self.ask("publish", ANSWER, |reply| Command::Publish(version, model, reply))
             .await
     }
@@ -190,8 +190,10 @@ impl EmbeddedEngine {
         self.send(command(reply)).await?;
         match tokio::time::timeout(bound, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(unavailable(format!("its thread ended before it answered `{what}`"))),
-            Err(_) => Err(unavailable(format!("`{what}` was not done within {bound:?}"))),
+            Ok(Err(_)) => Err(EngineError::lost(&format!(
+                "its thread ended before it answered `{what}`"
+            ))),
+            Err(_) => Err(EngineError::lost(&format!("`{what}` was not done within {bound:?}"))),
         }
     }
 
@@ -253,11 +255,7 @@ impl EmbeddedEngine {
 }
 
 fn ended() -> EngineError {
-    unavailable("its thread has ended".to_owned())
-}
-
-fn unavailable(reason: String) -> EngineError {
-    EngineError::lost(&reason)
+    EngineError::lost("its thread has ended")
 }
 
 fn sampler(sampling: &Sampling) -> Result<Sampler, EngineError> {

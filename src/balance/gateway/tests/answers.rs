@@ -32,14 +32,15 @@ async fn sessions_stay_and_requests_are_handed_on_as_they_came() {
         text.ends_with("data: [DONE]\n\n") && text.matches("\"by\"").count() == 5,
         "{text}"
     );
-    let asked = harness.servers[harness.index(&home)].asked.lock().unwrap();
-    let (headers, body) = asked.last().unwrap();
-    assert_eq!(body, raw);
-    assert_eq!(
-        (&headers["x-mine"], &headers["authorization"]),
-        (&"1".parse().unwrap(), &"Bearer k".parse().unwrap())
-    );
-    drop(asked);
+    {
+        let asked = harness.servers[harness.index(&home)].asked.lock().unwrap();
+        let (headers, body) = asked.last().unwrap();
+        assert_eq!(body, raw);
+        assert_eq!(
+            (&headers["x-mine"], &headers["authorization"]),
+            (&"1".parse().unwrap(), &"Bearer k".parse().unwrap())
+        );
+    }
     let sessions: Vec<SessionRow> = harness
         .client
         .get(format!("{}/sessions", harness.url))
@@ -113,7 +114,7 @@ async fn what_fails_later_is_told_in_the_clients_grammar() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_at_fault_open_no_circuit() {
     let harness = Harness::start(1, GatewayOptions::default()).await;
-    let storm = vec![
+    let storm = [
         Fault::Status(400),
         Fault::Status(404),
         Fault::Status(429),

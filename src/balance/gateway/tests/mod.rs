@@ -156,7 +156,7 @@ impl Harness {
             gateway,
             url,
             client: crate::http_client::plain()
-                .timeout(Duration::from_secs(60))
+                .timeout(Duration::from_mins(1))
                 .build()
                 .unwrap(),
             stop,
@@ -176,6 +176,7 @@ impl Harness {
         assert!(waited.await.is_ok(), "{:?}", self.gateway.replicas());
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "bodies are written where they are sent")]
     fn post(&self, path: &str, session: &str, body: Value) -> reqwest::RequestBuilder {
         let request = self.client.post(format!("{}{path}", self.url)).json(&body);
         request.header("x-session-id", session)
