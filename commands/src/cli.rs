@@ -64,6 +64,7 @@ pub(crate) struct Global {
 
 /// The stages.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "one is made, from the command line")]
 enum Command {
     Prepare(prepare::PrepareArgs),
     Preflight(preflight::PreflightArgs),

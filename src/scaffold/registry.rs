@@ -127,6 +127,7 @@ mod tests {
         for name in SUPPORTED {
             let section = ScaffoldSection {
                 command: vec!["agent".to_owned()],
+                args: vec!["trials".to_owned()],
                 ..section(name)
             };
             assert_eq!(by_name(&section).unwrap().name(), name);

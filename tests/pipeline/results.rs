@@ -36,7 +36,11 @@ impl Work {
             let call = json!({"name": "bash", "arguments": {"command": command}});
             turns.push(json!({"instance_id": id, "turns": [{"tool_calls": [call]}, {"content": "done"}]}));
         }
-        let text = |rows: Vec<Value>| rows.iter().map(|row| format!("{row}\n")).collect::<String>();
+        let text = |rows: Vec<Value>| {
+            rows.iter()
+                .flat_map(|row| [row.to_string(), "\n".to_owned()])
+                .collect::<String>()
+        };
         std::fs::write(folder.path().join("tasks.jsonl"), text(records)).unwrap();
         std::fs::write(folder.path().join("turns.jsonl"), text(turns)).unwrap();
         let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart/policy");

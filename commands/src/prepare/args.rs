@@ -85,6 +85,7 @@ pub(super) struct ConvertArgs {
     /// Show agents the hints of the records
     #[arg(long)]
     hints: bool,
+    #[expect(clippy::doc_markdown, reason = "the fields as they are written in the file")]
     /// What agents are told: a file with {problem_statement}, {hints}, {repo}, {workdir} and {version}
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,

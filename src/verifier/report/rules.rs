@@ -256,7 +256,7 @@ mod tests {
             let understood = usize::from(rule.front.is_some()) + usize::from(rule.back.is_some());
             assert_eq!(understood, cells, "{row}");
             // What some awk does not know.
-            let plain = row.replace("\\(", "");
+            let plain = row.replace("\\(", "x");
             for word in ["\\s", "\\d", "\\w", "\\b", "*?", "+?", "(?", "[:", "\\t"] {
                 assert!(!plain.contains(word), "{word} in {row}");
             }
