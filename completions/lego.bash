@@ -351,7 +351,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
+            opts="-q -v -h --check --since --format --json --color --quiet --verbose --no-progress --log-format --help run shards trial explain list help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -359,6 +359,10 @@ _lego() {
             case "${prev}" in
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -377,7 +381,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__explain)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -501,12 +505,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__list)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -527,12 +535,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__run)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -553,7 +565,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__shards)
-            opts="-q -v -h --format --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -583,12 +595,16 @@ _lego() {
             return 0
             ;;
         lego__subcmd__diagnose__subcmd__trial)
-            opts="-q -v -h --check --since --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --format --check --since --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "auto table json jsonl" -- "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -997,7 +1013,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__preflight)
-            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1257,7 +1273,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__rollout)
-            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --dry-run --print --reap --purge-infra --confirm --predictions --regrade --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-o -j -q -v -h --set --tasks --out --scaffold --backend --group-size --jobs --max-failures --fresh --eval --follow --name --dry-run --print --reap --purge-infra --confirm --predictions --regrade --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1300,6 +1316,14 @@ _lego() {
                     return 0
                     ;;
                 --max-failures)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --follow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1389,7 +1413,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__train)
-            opts="-q -v -h --set --shards --steps --fresh --device --async --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --shards --steps --fresh --device --async --publish --plan --durations --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1408,6 +1432,14 @@ _lego() {
                     return 0
                     ;;
                 --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --publish)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --durations)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -40,7 +40,7 @@ complete -c lego -n "__fish_lego_needs_command" -f -a "serve-proxy" -d 'Serve an
 complete -c lego -n "__fish_lego_needs_command" -f -a "balance" -d 'Serve several engines as one, each session where its cache is; or say what such a pool would do under a load'
 complete -c lego -n "__fish_lego_needs_command" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_needs_command" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
-complete -c lego -n "__fish_lego_needs_command" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
+complete -c lego -n "__fish_lego_needs_command" -f -a "dashboard" -d 'Show runs in a browser, live'
 complete -c lego -n "__fish_lego_needs_command" -f -a "diagnose" -d 'Say what is wrong with a run, on evidence'
 complete -c lego -n "__fish_lego_needs_command" -f -a "generate" -d 'Print a generated file'
 complete -c lego -n "__fish_lego_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -115,7 +115,7 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subco
 complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l only -d 'Run only these checks' -r
-complete -c lego -n "__fish_lego_using_subcommand preflight" -l import -d 'Turn a file of variables of the system that this one replaces into a run.toml (not built yet)' -r -F
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l import -d 'Turn a file of variables (`NAME=value`) of another system into a run.toml on stdout, and stop' -r -F
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -129,6 +129,7 @@ complete -c lego -n "__fish_lego_using_subcommand preflight" -l static -d 'Leave
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l show-config -d 'Print the whole config with the origin of each value, and stop'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l init -d 'Write a commented starter run.toml, and stop'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l reference -d 'Print every key of run.toml with its type, default and meaning, and stop'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l json -d 'The same as `--format json`'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l no-progress -d 'Draw no progress bars'
@@ -201,6 +202,8 @@ complete -c lego -n "__fish_lego_using_subcommand rollout" -l backend -d 'What p
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l group-size -d 'Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'Stop and exit with 1 once more trials than this had no valid reward' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l follow -d 'Sample for the trainer that publishes at this place, a folder or a bucket\'s URL, until it ends' -r
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l name -d 'Name among those that follow; one that is started again under its name goes on with its groups at once' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l predictions -d 'Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line' -r -F
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l regrade -d 'Judge what the agents of this rollout left again, without a model; -o is the folder for the new results' -r -F
@@ -227,6 +230,8 @@ complete -c lego -n "__fish_lego_using_subcommand train" -l set -d 'Set a key ab
 complete -c lego -n "__fish_lego_using_subcommand train" -l shards -d 'Train from these shards alone: files, folders, or `-` for paths on stdin, one a line; can be repeated' -r -F
 complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of the run (`train.steps`)' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (`policy.device`): cpu, cuda or cuda:N' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l publish -d 'Train on what `lego rollout --follow` samples, and publish weights there: a folder, or a bucket\'s URL' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l durations -d 'With `--plan`: the run directory to measure, or `trial=SECONDS,update=SECONDS,publish=SECONDS` (the run\'s own directory)' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -237,18 +242,19 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand train" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand train" -l fresh -d 'Start anew: the run directory must be empty or is moved aside'
-complete -c lego -n "__fish_lego_using_subcommand train" -l async -d 'Rollouts and updates side by side (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand train" -l async -d 'Rollouts and updates side by side (`async.enabled`)'
+complete -c lego -n "__fish_lego_using_subcommand train" -l plan -d 'Print what settings of `[async]` would come to by an earlier run\'s durations, and stop'
 complete -c lego -n "__fish_lego_using_subcommand train" -l dry-run -d 'Print what would run, as data, and stop'
 complete -c lego -n "__fish_lego_using_subcommand train" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand train" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand train" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand train" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l listen -d 'Address to listen on' -r
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l token-file -d 'File with the token that a remote browser must know' -r -F
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l listen -d 'Address to listen on; the first free port from 127.0.0.1:8090 to 8095 where none is named' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l token-file -d 'File with the token that a browser must know; made up where one is needed and none is named' -r -F
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l base-path -d 'Path below which a reverse proxy shows it' -r
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l export -d 'Write one self-contained file instead of serving' -r -F
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l run -d 'The run to export' -r
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l tunnel -d 'Start an installed tunnel program and print its URL' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l export -d 'Write one self-contained file instead of serving; `-` is stdout' -r -F
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l run -d 'The runs to export; all where none is named' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l tunnel -d 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}`' -r
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
@@ -260,22 +266,31 @@ complete -c lego -n "__fish_lego_using_subcommand dashboard" -s v -l verbose -d 
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l since -d 'Look at steps from this one on' -r
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "run" -d 'A run directory (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "trial" -d 'The folder of one trial (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "explain" -d 'What a check or signature means (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "list" -d 'All signatures (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "list" -d 'All signatures'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l since -d 'Look at steps from this one on' -r
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
@@ -283,6 +298,7 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l no-progress -d 'Draw no progress bars'
@@ -298,10 +314,15 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l since -d 'Look at steps from this one on' -r
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
@@ -309,6 +330,7 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l no-progress -d 'Draw no progress bars'
@@ -320,10 +342,15 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
+table\t'For people'
+json\t'One JSON document'
+jsonl\t'One JSON object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l since -d 'Look at steps from this one on' -r
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
@@ -331,15 +358,16 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "run" -d 'A run directory (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "trial" -d 'The folder of one trial (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "explain" -d 'What a check or signature means (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "list" -d 'All signatures (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "list" -d 'All signatures'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand generate; and not __fish_seen_subcommand_from completions man help" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
@@ -380,15 +408,15 @@ complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "balance" -d 'Serve several engines as one, each session where its cache is; or say what such a pool would do under a load'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "rollout" -d 'Sample episodes from the policy and write them as Parquet shards'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "train" -d 'Train the policy: rollouts, update, new weights, step by step'
-complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "dashboard" -d 'Show runs in a browser, live (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "dashboard" -d 'Show runs in a browser, live'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "diagnose" -d 'Say what is wrong with a run, on evidence'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "generate" -d 'Print a generated file'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from prepare" -f -a "index" -d 'Write an index of task folders and of other indexes'
-complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "run" -d 'A run directory (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
-complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "trial" -d 'The folder of one trial (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "explain" -d 'What a check or signature means (not built yet)'
-complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "list" -d 'All signatures (not built yet)'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "trial" -d 'The folder of one trial'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "explain" -d 'What a check or signature means'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "list" -d 'All signatures'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from generate" -f -a "completions" -d 'A completion script'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from generate" -f -a "man" -d 'A man page'
