@@ -5,7 +5,7 @@ use crate::sandbox::SandboxError;
 use crate::scaffold::{AgentEnd, ScaffoldError};
 use crate::trajectory::Outcome;
 
-/// A trial that ended without the policy's doing.
+/// A trial that ended before its tests could, nearly always without the policy's doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     /// What it counts as.
@@ -48,6 +48,20 @@ impl Failure {
         }
     }
 
+    /// The sandbox failed while the agent's work was in it. Where it ended since what ran inside took more than it may, and
+    /// whoever keeps it says so, that is the policy's doing: a drop would let it escape a bad grade.
+    pub(super) fn of_running(error: &SandboxError) -> Self {
+        let failure = Self::infrastructure(chain(error));
+        match error {
+            SandboxError::Ended { by_inside: true, .. } => Self {
+                outcome: Outcome::AgentError,
+                retry: false,
+                ..failure
+            },
+            _ => failure,
+        }
+    }
+
     /// We ended it.
     pub(super) fn cancelled() -> Self {
         Self {
@@ -80,7 +94,8 @@ impl From<ScaffoldError> for Failure {
         match error {
             ScaffoldError::Cancelled => Self::cancelled(),
             ScaffoldError::Setup { .. } => Self::setup(&error),
-            ScaffoldError::Sandbox(_) | ScaffoldError::Model(_) => Self::infrastructure(chain(&error)),
+            ScaffoldError::Sandbox(error) => Self::of_running(&error),
+            ScaffoldError::Model(_) => Self::infrastructure(chain(&error)),
         }
     }
 }
@@ -175,6 +190,16 @@ mod tests {
         let gone = Failure::from(ScaffoldError::Sandbox(SandboxError::Gone("s".to_owned())));
         assert_eq!((gone.outcome, gone.retry), (Outcome::InfraError, true));
         assert!(!gone.outcome.is_graded());
+        let ended = |by_inside| {
+            Failure::from(ScaffoldError::Sandbox(SandboxError::Ended {
+                name: "s".to_owned(),
+                reason: "it ran out of memory".to_owned(),
+                by_inside,
+            }))
+        };
+        let (own, other) = (ended(true), ended(false));
+        assert_eq!((own.outcome, own.retry), (Outcome::AgentError, false));
+        assert_eq!((other.outcome, other.retry), (Outcome::InfraError, true));
         assert!(!Failure::from(ScaffoldError::Cancelled).retry);
     }
 

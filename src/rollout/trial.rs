@@ -18,6 +18,7 @@ use super::outcome::{Failure, chain};
 use super::trial_files::{Ended, Spans, since};
 use super::trial_spec::TEARDOWN;
 use super::trial_stages::StageRecord;
+use super::trial_verdict::prevented;
 use super::{Observer, RolloutEvent, TrialPlan};
 use crate::config::{SandboxSection, ScaffoldSection, TailKill, VerifierSection};
 use crate::metrics::quantile;
@@ -202,6 +203,9 @@ impl TrialContext {
                     Outcome::Cancelled if straggler => Failure::straggler(),
                     _ => failure,
                 };
+                if failure.outcome.is_graded() {
+                    record.verdict = Some(prevented(&failure.reason));
+                }
                 record.outcome = failure.outcome;
                 record.retry = failure.retry;
                 record.reason = Some(failure.reason);

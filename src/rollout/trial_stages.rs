@@ -46,10 +46,6 @@ struct Known {
     originals: Vec<PathBuf>,
 }
 
-fn broken(error: &SandboxError) -> Failure {
-    Failure::infrastructure(chain(error))
-}
-
 impl TrialContext {
     /// Folder of a stage: the trial's own, or a step's in it.
     fn stage_folder(&self, plan: &TrialPlan, stage: &Stage) -> PathBuf {
@@ -241,14 +237,17 @@ impl TrialContext {
         let (sandbox, workdir) = (ready.sandbox.as_ref(), ready.sandbox.workdir());
         // Before its processes end: what they hold in memory may be what is to be gathered.
         artifacts::gather(sandbox, &stage.collect).await;
-        let left_running = sandbox.end_processes().await.map_err(|error| broken(&error))?;
+        let left_running = sandbox
+            .end_processes()
+            .await
+            .map_err(|error| Failure::of_running(&error))?;
         let changes = Changes::of(sandbox, workdir, &ready.before, folder)
             .await
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| Failure::of_running(&error))?;
         if self.keeps_patches {
             work_patch::keep(sandbox, folder, &changes, &known.originals)
                 .await
-                .map_err(|error| broken(&error))?;
+                .map_err(|error| Failure::of_running(&error))?;
         }
         let scene = Scene {
             left_running,
@@ -258,7 +257,9 @@ impl TrialContext {
             workdir,
             originals: &known.originals,
         };
-        let seen = examine(sandbox, scene).await.map_err(|error| broken(&error))?;
+        let seen = examine(sandbox, scene)
+            .await
+            .map_err(|error| Failure::of_running(&error))?;
         for flag in seen {
             if !record.flags.contains(&flag) {
                 record.flags.push(flag);

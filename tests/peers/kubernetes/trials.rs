@@ -110,6 +110,71 @@ fn the_oracle_solves_in_pods_what_a_do_nothing_does_not() {
     );
 }
 
+#[test]
+fn a_disk_that_the_agent_filled_is_graded_and_not_tried_again() {
+    let Some(image) = image() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::start(folder.path());
+    write(folder.path(), &image, &fake.kubeconfig);
+    let solve = "#!/bin/sh\ntouch /tmp/working\nsleep 600\n";
+    std::fs::write(folder.path().join("tasks/total/solution/solve.sh"), solve).unwrap();
+    let indexed = lego(folder.path(), &["prepare", "index", "tasks", "-o", "index.parquet"]);
+    assert!(indexed.status.success(), "{indexed:?}");
+    let ended = std::thread::scope(|scope| {
+        let arguments = [
+            "rollout",
+            "run.toml",
+            "--scaffold",
+            "oracle",
+            "--group-size",
+            "1",
+            "--format",
+            "jsonl",
+            "-o",
+            "out",
+        ];
+        let retries = ["--set", "rollout.max_retries=2"];
+        let running = scope.spawn(|| lego(folder.path(), &[&arguments[..], &retries].concat()));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(2);
+        let works = |pod: &str| {
+            let mut docker = Command::new("docker");
+            docker.args(["exec", &format!("fake-{pod}-main"), "test", "-e", "/tmp/working"]);
+            docker.output().unwrap().status.success()
+        };
+        let pod = loop {
+            assert!(
+                std::time::Instant::now() < deadline && !running.is_finished(),
+                "no agent works"
+            );
+            match fake.names("pods").pop().filter(|pod| works(pod)) {
+                Some(pod) => break pod,
+                None => std::thread::sleep(std::time::Duration::from_millis(200)),
+            }
+        };
+        // As the kubelet does both.
+        let words = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ";
+        fake.server.update("pods", &pod, |pod| {
+            pod["status"] = json!({"phase": "Failed", "reason": "Evicted", "message": words});
+        });
+        succeeds(Command::new("docker").args(["kill", &format!("fake-{pod}-main")]));
+        running.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let row: Value = serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(
+        (&row["outcome"], &row["reward"]),
+        (&json!("agent_error"), &json!(0.0)),
+        "{row} {said}"
+    );
+    let flags = row["hack_flags"].to_string();
+    assert!(flags.contains("storage usage exceeds the total limit"), "{flags}");
+    assert_eq!(
+        fake.asked("POST /api/v1/namespaces/trials/pods"),
+        1,
+        "it was tried again"
+    );
+}
+
 /// An image without a shell cannot be sent anything: it needs nothing of its own where ours comes from another image.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_of_ours_spares_the_tasks_image_every_tool() {
