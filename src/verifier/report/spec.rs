@@ -93,8 +93,10 @@ impl TestSpec {
         } else {
             of_task
         };
+        // Of several that read it as well as each other, the first of the table: the later take lines of more shapes.
         let (name, parsed) = tried
             .into_iter()
+            .rev()
             .map(|format| (format.name, format.parse(&log)))
             .max_by_key(|(_, parsed)| (known(parsed), parsed.ran, parsed.tests.len()))
             .unwrap_or_default();
