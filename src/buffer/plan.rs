@@ -62,6 +62,9 @@ pub struct Forecast {
 const UPDATES: u64 = 220;
 const WARM_UP: u64 = 20;
 
+/// The longest duration that is told apart, in seconds.
+pub const LONGEST: f64 = 1e7;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A trial of this group ends.
@@ -69,9 +72,9 @@ enum Event {
     Published,
 }
 
-/// A moment in nanoseconds, so that it has an order.
+/// A moment in microseconds, so that it has an order.
 fn moment(seconds: f64) -> u64 {
-    (seconds.max(0.0) * 1e9) as u64
+    (seconds.clamp(0.0, LONGEST) * 1e6) as u64
 }
 
 /// What each setting comes to; the first row is what the others are compared with, and is not among the settings.
@@ -191,7 +194,7 @@ fn run(durations: &Durations, setting: Setting) -> Forecast {
     Forecast {
         staleness: setting.staleness,
         trigger_sync_step: setting.trigger,
-        episodes_per_hour: ended as f64 / passed * 3600e9,
+        episodes_per_hour: ended as f64 / passed * 3600e6,
         speedup: 1.0,
         trainer_idle: trainer_idle as f64 / passed,
         rollouter_idle: slots_idle / passed / f64::from(setting.concurrency),

@@ -1,6 +1,6 @@
 //! The order of groups by their numbers, and up to which all are settled: the same for whoever knows tasks and settings.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::plans;
 use super::{TaskOrder, TaskSet};
@@ -63,6 +63,7 @@ impl GroupOrder {
             epochs: config.data.epochs,
             required: self.required as u32,
             trials: self.trials,
+            settings: shaping(config),
         }
     }
 
@@ -148,6 +149,32 @@ impl GroupOrder {
             cursor = after;
         }
     }
+}
+
+/// What decides what a trial samples and what it is worth. What is of a machine alone is not in it: folders, engines,
+/// sandboxes, numbers at a time.
+fn shaping(config: &RunConfig) -> BTreeMap<String, String> {
+    let (rollout, data, scaffold) = (&config.rollout, &config.data, &config.scaffold);
+    let pairs = [
+        ("rollout.temperature", rollout.temperature.to_string()),
+        ("rollout.top_p", rollout.top_p.to_string()),
+        ("rollout.top_k", rollout.top_k.to_string()),
+        ("rollout.max_tokens", rollout.max_tokens.to_string()),
+        ("rollout.reward_unfinished", rollout.reward_unfinished.to_string()),
+        ("data.max_prompt_tokens", data.max_prompt_tokens.to_string()),
+        ("data.max_response_tokens", data.max_response_tokens.to_string()),
+        ("policy.max_model_len", format!("{:?}", config.policy.max_model_len)),
+        ("scaffold.name", scaffold.name.clone()),
+        ("scaffold.max_turns", scaffold.max_turns.to_string()),
+        (
+            "scaffold.max_consecutive_no_tool",
+            scaffold.max_consecutive_no_tool.to_string(),
+        ),
+        ("capture", format!("{:?}", config.capture)),
+        ("proxy.turn_cap", format!("{:?}", config.proxy.turn_cap)),
+        ("sandbox.hack_policy", format!("{:?}", config.sandbox.hack_policy)),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn is_settled(group: &GroupId, trials: u32, ledger: &LedgerView) -> bool {

@@ -1,5 +1,6 @@
 //! `lego train --publish`: the trainer's side alone. Rollouters in other processes sample; both meet in a folder or bucket.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -15,8 +16,11 @@ use crate::buffer::StalenessGate;
 use crate::buffer::meeting::{Meeting, Published};
 use crate::config::Loaded;
 use crate::prompt::PromptBuilder;
+use crate::run_dir::RunDir;
 use crate::shard::ShardMeta;
+use crate::task::write_atomically;
 use crate::train::checkpoint::PublishedWeights;
+use crate::trajectory::TrialId;
 
 /// A trainer whose episodes others sample.
 pub struct PublishingJob {
@@ -43,6 +47,20 @@ pub async fn train_publishing(mut job: PublishingJob) -> Result<RunEnd, Pipeline
     run.conclude(result)
 }
 
+/// A name of the run that no other has, also none that is in the same folder later.
+fn own_name(dir: &RunDir) -> Result<String, PipelineError> {
+    let path = dir.path().join("publishes_as");
+    match fs_err::read_to_string(&path) {
+        Ok(name) => Ok(name),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let name = TrialId::fresh().0;
+            write_atomically(&path, |file| Ok::<_, PipelineError>(file.write_all(name.as_bytes())?))?;
+            Ok(name)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn steps(job: &PublishingJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
     let config = &job.loaded.config;
     let path = config.data.train.clone().ok_or(PipelineError::MissingKey {
@@ -59,6 +77,17 @@ async fn steps(job: &PublishingJob, run: &mut OpenRun) -> Result<RunEnd, Pipelin
         ));
     }
     let meeting = Meeting::open(&job.place)?;
+    let run_name = own_name(&run.dir)?;
+    let before = meeting.published().await?;
+    if let Some(other) = before.as_ref().filter(|before| before.run != run_name) {
+        return Err(PipelineError::Config(format!(
+            "{} is where another run published (it came to step {}): its groups are not those of {}. Name another place, or, \
+             where that run is not wanted any more, remove this one",
+            meeting.place(),
+            other.step,
+            run.dir.path().display()
+        )));
+    }
     let folder = meeting.local_weights().unwrap_or_else(|| run.dir.weights());
     let outbound = PublishedTo {
         store: PublishedWeights::open(&folder, &tokenizer_dir(config))?,
@@ -70,7 +99,8 @@ async fn steps(job: &PublishingJob, run: &mut OpenRun) -> Result<RunEnd, Pipelin
     let first = Published {
         v: Published::VERSION,
         // Above what an earlier start may have said, so that who listens hears that it lives.
-        beat: meeting.published().await?.map_or(0, |before| before.beat) + 1,
+        beat: before.map_or(0, |before| before.beat) + 1,
+        run: run_name,
         finished: false,
         step: run.step,
         version,

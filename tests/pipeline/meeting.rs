@@ -55,6 +55,7 @@ impl Run {
         let all = std::fs::read_to_string(quickstart().with_file_name("train.jsonl")).unwrap();
         let some: Vec<&str> = all.lines().take(tasks).collect();
         std::fs::write(folder.path().join("tasks.jsonl"), some.join("\n")).unwrap();
+        std::fs::create_dir(folder.path().join("runs")).unwrap();
         Self { folder, tasks }
     }
 
@@ -145,6 +146,20 @@ fn rollouters_and_a_trainer_meet_in_a_folder_and_end_together() {
         .flat_map(|row| row.weight_versions.iter().map(|span| span.version.to_string()))
         .collect();
     assert!(versions.len() > 1, "{versions:?}\n{}", run.said());
+    // The place is that run's alone.
+    let place = run.place();
+    let arguments = [
+        "train",
+        "--steps",
+        "1",
+        "--publish",
+        place.to_str().unwrap(),
+        "--set",
+        "run.name=other",
+    ];
+    let status = run.start(&arguments, "trainer.log").ends();
+    assert_eq!(status.code(), Some(2), "{}", run.said());
+    assert!(run.said().contains("is where another run published"), "{}", run.said());
     // Another run's tasks are not this one's.
     let other = Run::new(8);
     std::fs::create_dir_all(other.place()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lego::buffer::plan::{Durations, Forecast, forecast};
+use lego::buffer::plan::{Durations, Forecast, LONGEST, forecast};
 use lego::config::Loaded;
 use lego::pipeline::{measured, run_directory, setting_of};
 
@@ -23,6 +23,7 @@ pub(crate) fn plan(
     let own = run_directory(&loaded.config);
     let durations = match durations {
         Some(list) if list.contains('=') => given(list)?,
+        Some(run) if !Path::new(run).is_dir() => return Err(given_wrong(run)),
         Some(run) => measured(Path::new(run))?,
         None if own.is_dir() => measured(&own)?,
         None => {
@@ -88,32 +89,38 @@ pub(crate) fn plan(
 
 /// Durations as they were written.
 fn given(list: &str) -> Result<Durations, Failure> {
-    let wrong = |found: &str| {
-        Failure::usage(format!(
-            "--durations: expected `trial`, `update` and `publish` in seconds, found `{found}`"
-        ))
-        .hint("write `--durations trial=90,update=60,publish=5`")
-    };
-    let (mut trial, mut update, mut publish) = (None, None, 0.0);
+    let wrong = given_wrong;
+    let (mut trial, mut update, mut publish) = (None, None, None);
     for part in list.split(',') {
         let (name, value) = part.split_once('=').ok_or_else(|| wrong(part))?;
         let value: f64 = value.trim().trim_end_matches('s').parse().map_err(|_| wrong(part))?;
-        if !value.is_finite() || value < 0.0 {
+        if !(0.0..=LONGEST).contains(&value) {
             return Err(wrong(part));
         }
-        match name.trim() {
-            "trial" => trial = Some(value),
-            "update" => update = Some(value),
-            "publish" => publish = value,
+        let known = match name.trim() {
+            "trial" => trial.replace(value),
+            "update" => update.replace(value),
+            "publish" => publish.replace(value),
             _ => return Err(wrong(part)),
+        };
+        if known.is_some() {
+            return Err(wrong(list));
         }
     }
     match (trial.filter(|seconds| *seconds > 0.0), update) {
         (Some(trial), Some(update)) => Ok(Durations {
             trials: vec![trial],
             update,
-            publish,
+            publish: publish.unwrap_or(0.0),
         }),
         _ => Err(wrong(list)),
     }
+}
+
+fn given_wrong(found: &str) -> Failure {
+    Failure::usage(format!(
+        "--durations: expected a run directory, or `trial`, `update` and `publish` once each, in seconds up to {LONGEST:.0}, found \
+         `{found}`"
+    ))
+    .hint("write `--durations trial=90,update=60,publish=5`")
 }

@@ -1,5 +1,7 @@
 //! `published.json`: what the trainer says to rollouters.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,11 +27,13 @@ pub struct Order {
     pub required: u32,
     /// Trials of a group.
     pub trials: u32,
+    /// Whatever else decides what a trial samples and what it is worth, by its key.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Order {
     /// The key in which two differ, with both values.
-    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
+    pub fn difference(&self, other: &Self) -> Option<(String, String, String)> {
         let pairs = [
             ("run.seed", self.seed.to_string(), other.seed.to_string()),
             (
@@ -51,7 +55,16 @@ impl Order {
             ),
             ("rollout.group_size", self.trials.to_string(), other.trials.to_string()),
         ];
-        pairs.into_iter().find(|(_, mine, theirs)| mine != theirs)
+        let named = pairs
+            .into_iter()
+            .map(|(key, mine, theirs)| (key.to_owned(), mine, theirs));
+        let unset = || "unset".to_owned();
+        let keys: BTreeSet<&String> = self.settings.keys().chain(other.settings.keys()).collect();
+        let others = keys.into_iter().map(|key| {
+            let of = |settings: &BTreeMap<String, String>| settings.get(key).cloned().unwrap_or_else(unset);
+            (key.clone(), of(&self.settings), of(&other.settings))
+        });
+        named.chain(others).find(|(_, mine, theirs)| mine != theirs)
     }
 }
 
@@ -62,6 +75,8 @@ pub struct Published {
     pub v: u32,
     /// Counted up while it lives, whatever else changes.
     pub beat: u64,
+    /// Its run, by a name that no other has: a place is that of one run.
+    pub run: String,
     /// Whether it has ended, and nothing more is to be sampled.
     pub finished: bool,
     /// Updates so far.

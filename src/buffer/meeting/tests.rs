@@ -9,6 +9,7 @@ fn published(beat: u64) -> Published {
     Published {
         v: Published::VERSION,
         beat,
+        run: "r".to_owned(),
         finished: false,
         step: 3,
         version: PolicyVersion { lineage: 1, update: 6 },
@@ -21,6 +22,7 @@ fn published(beat: u64) -> Published {
             epochs: None,
             required: 2,
             trials: 4,
+            settings: [("rollout.temperature".to_owned(), "1.0".to_owned())].into(),
         },
         settled_step: 2,
         cursor: 4,
@@ -80,4 +82,13 @@ fn another_order_is_named_by_its_key() {
         ..mine.clone()
     };
     assert_eq!(mine.difference(&theirs).unwrap().0, "rollout.group_size");
+    let colder = Order {
+        settings: [("rollout.temperature".to_owned(), "0.2".to_owned())].into(),
+        ..mine.clone()
+    };
+    let found = mine.difference(&colder).unwrap();
+    assert_eq!(
+        found,
+        ("rollout.temperature".to_owned(), "1.0".to_owned(), "0.2".to_owned())
+    );
 }

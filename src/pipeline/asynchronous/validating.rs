@@ -102,8 +102,13 @@ impl<'a> Validations<'a> {
 
     /// Validates these weights as soon as the one that runs has ended. One that waits already is given up.
     pub(in crate::pipeline) fn add(&mut self, snapshot: Snapshot) {
-        if self.waiting.replace(snapshot).is_some() {
+        let step = snapshot.step;
+        if let Some(given_up) = self.waiting.replace(snapshot) {
             self.cut += 1;
+            (self.observer)(PipelineEvent::Warning(format!(
+                "step {} is not validated: the validation before it still ran when step {step} was due",
+                given_up.step
+            )));
         }
         self.begin();
     }

@@ -70,22 +70,16 @@ pub(super) async fn hear(
     let mut told = false;
     let first = loop {
         match meeting.published().await? {
-            Some(published) if !published.finished => break published,
-            found => {
-                if !told {
-                    told = true;
-                    let why = if found.is_some() {
-                        "has ended its run"
-                    } else {
-                        "has said nothing yet"
-                    };
-                    observer(PipelineEvent::Warning(format!(
-                        "the trainer of {} {why}: waits for `lego train --publish {}`",
-                        meeting.place(),
-                        meeting.place()
-                    )));
-                }
+            Some(published) => break published,
+            None if !told => {
+                told = true;
+                observer(PipelineEvent::Warning(format!(
+                    "the trainer of {} has said nothing yet: waits for `lego train --publish {}`",
+                    meeting.place(),
+                    meeting.place()
+                )));
             }
+            None => {}
         }
         if began.elapsed() > PATIENCE {
             return Err(silent(meeting));
@@ -157,6 +151,8 @@ pub(super) struct Pulsing {
     me: Rollouter,
     groups: Arc<AtomicU64>,
     saying: JoinHandle<()>,
+    /// Fires where another has taken the name.
+    displaced: CancellationToken,
 }
 
 impl Drop for Pulsing {
@@ -171,9 +167,17 @@ impl Pulsing {
         self.groups.store(groups, Ordering::Relaxed);
     }
 
+    /// Whether another rollouter took this one's name in the moment in which it began.
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.is_cancelled()
+    }
+
     /// Says that it has ended.
     pub(super) async fn end(&self) -> Result<(), PipelineError> {
         self.saying.abort();
+        if self.is_displaced() {
+            return Ok(());
+        }
         let last = Rollouter {
             ended: true,
             groups: 0,
@@ -218,9 +222,18 @@ pub(super) async fn pulse(meeting: &Meeting, name: &str) -> Result<Pulsing, Pipe
     meeting.pulse(&me).await?;
     let groups = Arc::new(AtomicU64::new(0));
     let (there, mut now, count) = (meeting.clone(), me.clone(), Arc::clone(&groups));
+    let displaced = CancellationToken::new();
+    let gone = displaced.clone();
     let saying = tokio::spawn(async move {
         loop {
             tokio::time::sleep(BEAT).await;
+            let same = |found: &Rollouter| (found.pid, &found.host) == (now.pid, &now.host);
+            if let Ok(Some(found)) = there.rollouter(&now.name).await
+                && !same(&found)
+            {
+                gone.cancel();
+                return;
+            }
             now.beat += 1;
             now.groups = count.load(Ordering::Relaxed);
             if let Err(error) = there.pulse(&now).await {
@@ -233,6 +246,7 @@ pub(super) async fn pulse(meeting: &Meeting, name: &str) -> Result<Pulsing, Pipe
         me,
         groups,
         saying,
+        displaced,
     })
 }
 

@@ -4,7 +4,7 @@
 mod claims;
 mod listen;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lego_policy::Weights;
@@ -58,6 +58,15 @@ pub async fn follow(mut job: FollowJob) -> Result<FollowEnd, PipelineError> {
     let (observer, _watchdog) = watched(&job.observer, job.loaded.config.run.no_progress.0);
     job.observer = observer;
     let config = &job.loaded.config;
+    let parent = Path::new(&job.place)
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if !job.place.contains("://") && parent.is_some_and(|parent| !parent.is_dir()) {
+        return Err(PipelineError::Config(format!(
+            "--follow {}: there is no folder that could hold it; name the place that the trainer publishes at",
+            job.place
+        )));
+    }
     let meeting = Meeting::open(&job.place)?;
     let mut heard = hear(&meeting, &job.stop, &job.observer).await?;
     let own = match meeting.local_rollouts() {
@@ -72,6 +81,12 @@ pub async fn follow(mut job: FollowJob) -> Result<FollowEnd, PipelineError> {
     let tasks = blocking(move || TaskSet::load(&path, &prepared)).await??;
     let order = GroupOrder::new(config, &tasks);
     let first = heard.last()?;
+    if first.finished {
+        return Ok(FollowEnd {
+            groups: 0,
+            finished: true,
+        });
+    }
     if let Some((key, mine, theirs)) = order.identity(config).difference(&first.order) {
         return Err(PipelineError::Config(format!(
             "`{key}` is {mine} here, and {theirs} for the trainer of {}: both must name the same groups; take its run.toml",
@@ -137,7 +152,7 @@ pub async fn follow(mut job: FollowJob) -> Result<FollowEnd, PipelineError> {
     result.and(ended).and(sent).and(told).map(|()| end)
 }
 
-async fn weights_of(meeting: &Meeting, published: &Published, own: &std::path::Path) -> Result<Weights, PipelineError> {
+async fn weights_of(meeting: &Meeting, published: &Published, own: &Path) -> Result<Weights, PipelineError> {
     let folder = meeting.fetch_weights(&published.weights, &own.join("weights")).await?;
     Ok(blocking(move || Weights::load(&folder)).await??)
 }
@@ -163,6 +178,13 @@ impl Follower<'_> {
             if said.finished {
                 self.end.finished = true;
                 return Ok(());
+            }
+            if self.pulse.is_displaced() {
+                return Err(PipelineError::Config(format!(
+                    "another rollouter called `{}` began at {} in the same moment: give one of them another --name",
+                    self.job.name,
+                    self.meeting.place()
+                )));
             }
             if said.version != self.served {
                 self.serve(&said, heard).await?;

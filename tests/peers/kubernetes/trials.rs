@@ -120,6 +120,7 @@ fn a_disk_that_the_agent_filled_is_graded_and_not_tried_again() {
     std::fs::write(folder.path().join("tasks/total/solution/solve.sh"), solve).unwrap();
     let indexed = lego(folder.path(), &["prepare", "index", "tasks", "-o", "index.parquet"]);
     assert!(indexed.status.success(), "{indexed:?}");
+    let place = folder.path();
     let ended = std::thread::scope(|scope| {
         let arguments = [
             "rollout",
@@ -134,7 +135,7 @@ fn a_disk_that_the_agent_filled_is_graded_and_not_tried_again() {
             "out",
         ];
         let retries = ["--set", "rollout.max_retries=2"];
-        let running = scope.spawn(|| lego(folder.path(), &[&arguments[..], &retries].concat()));
+        let running = scope.spawn(move || lego(place, &[&arguments[..], &retries].concat()));
         let deadline = std::time::Instant::now() + std::time::Duration::from_mins(2);
         let works = |pod: &str| {
             let mut docker = Command::new("docker");
