@@ -1,6 +1,6 @@
 //! The order of groups by their numbers, and up to which all are settled: the same for whoever knows tasks and settings.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::plans;
 use super::{TaskOrder, TaskSet};
@@ -20,10 +20,9 @@ pub(super) struct GroupOrder {
     trials: u32,
     /// The first step that is not settled, the task that it begins with, and how many groups there are before it.
     first: (u32, u64, u64),
-    /// Steps from there on that were looked at.
-    steps: VecDeque<Vec<GroupId>>,
-    /// The step after those, and the task that it begins with.
-    next: (u32, u64),
+    /// Its groups, once it was looked at, and the task that the one behind it begins with.
+    open: Vec<GroupId>,
+    after: u64,
     /// Of all epochs.
     groups: Option<u64>,
 }
@@ -45,8 +44,8 @@ impl GroupOrder {
             required,
             trials: trials as u32,
             first: (1, 0, 0),
-            steps: VecDeque::new(),
-            next: (1, 0),
+            open: Vec::new(),
+            after: 0,
             groups: None,
         };
         made.groups = data.epochs.map(|_| made.count());
@@ -75,18 +74,10 @@ impl GroupOrder {
     /// Moves on over settled steps.
     pub(super) fn settle(&mut self, ledger: &LedgerView) {
         let trials = self.trials;
-        let settled = |group: &GroupId| is_settled(group, trials, ledger);
-        loop {
-            if self.steps.is_empty() && !self.look() {
-                break;
-            }
-            let Some(step) = self.steps.front().filter(|step| step.iter().all(settled)) else {
-                break;
-            };
-            self.first.2 += step.len() as u64;
-            self.steps.pop_front();
-            self.first.0 += 1;
-            self.first.1 = self.cursor_of(self.first.0);
+        while self.look() && self.open.iter().all(|group| is_settled(group, trials, ledger)) {
+            let (step, _, groups) = self.first;
+            self.first = (step + 1, self.after, groups + self.open.len() as u64);
+            self.open.clear();
         }
     }
 
@@ -116,26 +107,15 @@ impl GroupOrder {
         step_of(&group.0).is_some_and(|(task, step)| step > 0 && self.known.contains(task))
     }
 
+    /// Looks at the first step that is not settled; whether there is one.
     fn look(&mut self) -> bool {
-        let (step, cursor) = self.next;
-        let (picked, after) = self.tasks_of(cursor);
-        let groups = picked.iter().map(|&task| GroupId::training(&self.ids[task], step));
-        self.steps.push_back(groups.collect());
-        self.next = (step + 1, after);
-        if picked.is_empty() {
-            self.steps.pop_back();
-            self.next = (step, cursor);
+        if self.open.is_empty() {
+            let (step, cursor, _) = self.first;
+            let (picked, after) = self.tasks_of(cursor);
+            let groups = picked.iter().map(|&task| GroupId::training(&self.ids[task], step));
+            (self.open, self.after) = (groups.collect(), after);
         }
-        !picked.is_empty()
-    }
-
-    /// Where a step begins that follows those that were looked at and left behind.
-    fn cursor_of(&self, step: u32) -> u64 {
-        debug_assert!(
-            self.steps.is_empty() && step == self.next.0,
-            "one step is looked at at a time"
-        );
-        self.next.1
+        !self.open.is_empty()
     }
 
     fn count(&self) -> u64 {

@@ -7,13 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::blocking::blocking;
 use super::meter;
-use super::run::{OpenRun, RunEnd, tokenizer_dir};
+use super::run::{OpenRun, RunEnd};
 use super::updating::{settle, tell_of_skip, updater};
 use super::{Phase, PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::Loaded;
 use crate::metrics::StepMetrics;
-use crate::prompt::PromptBuilder;
-use crate::shard::{ShardMeta, ShardReader};
+use crate::shard::ShardReader;
 use crate::train::{OfflinePlan, ShardEntry};
 use crate::trajectory::{Episode, Ledger};
 
@@ -42,14 +41,7 @@ pub async fn train_from_shards(job: OfflineJob) -> Result<RunEnd, PipelineError>
 
 async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineError> {
     let config = &job.loaded.config;
-    let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
-    let policy = ShardMeta {
-        run_id: String::new(),
-        producer: String::new(),
-        tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
-        template_sha256: prompt.template().sha256().to_owned(),
-        vocab_size: run.trainer()?.config().vocab_size as u32,
-    };
+    let policy = run.shard_policy(config)?;
     let episodes = ShardReader::open_places(&job.shards)
         .await?
         .episodes(Some(&policy))

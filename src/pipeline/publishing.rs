@@ -15,9 +15,7 @@ use super::{PipelineError, PipelineEvent, PipelineObserver, TaskSet};
 use crate::buffer::StalenessGate;
 use crate::buffer::meeting::{Meeting, Published};
 use crate::config::Loaded;
-use crate::prompt::PromptBuilder;
 use crate::run_dir::RunDir;
-use crate::shard::ShardMeta;
 use crate::task::write_atomically;
 use crate::train::checkpoint::PublishedWeights;
 use crate::trajectory::TrialId;
@@ -111,14 +109,7 @@ async fn steps(job: &PublishingJob, run: &mut OpenRun) -> Result<RunEnd, Pipelin
         settled_groups: 0,
         begin_below: 0,
     };
-    let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
-    let policy = ShardMeta {
-        run_id: String::new(),
-        producer: String::new(),
-        tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
-        template_sha256: prompt.template().sha256().to_owned(),
-        vocab_size: run.trainer()?.config().vocab_size as u32,
-    };
+    let policy = run.shard_policy(config)?;
     let section = &config.r#async;
     let gate = StalenessGate::new(config.groups_per_update(), section.trigger_sync_step, section.staleness);
     let sampling = Elsewhere::begin(

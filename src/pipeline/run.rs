@@ -12,7 +12,9 @@ use super::validations::validations;
 use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
 use crate::buffer::Ledger;
 use crate::config::{DeviceName, Loaded, RoutingReplay, RunConfig};
+use crate::prompt::PromptBuilder;
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog, read_metrics};
+use crate::shard::ShardMeta;
 use crate::task::sha256_hex;
 use crate::train::checkpoint::{Checkpoint, CheckpointState, CheckpointStore};
 use crate::train::{Recipe, TrainError};
@@ -225,6 +227,18 @@ impl OpenRun {
     /// The trainer.
     pub(super) fn trainer(&self) -> Result<&Trainer, PipelineError> {
         self.trainer.as_ref().ok_or_else(lost)
+    }
+
+    /// What shards must say of themselves for their token ids to mean what they mean to the policy.
+    pub(super) fn shard_policy(&self, config: &RunConfig) -> Result<ShardMeta, PipelineError> {
+        let prompt = PromptBuilder::load(&tokenizer_dir(config), config.policy.chat_template.as_deref())?;
+        Ok(ShardMeta {
+            run_id: String::new(),
+            producer: String::new(),
+            tokenizer_sha256: prompt.tokenizer().sha256().to_owned(),
+            template_sha256: prompt.template().sha256().to_owned(),
+            vocab_size: self.trainer()?.config().vocab_size as u32,
+        })
     }
 
     /// Computes with the trainer and the critic, if there is one, off the threads that serve requests.

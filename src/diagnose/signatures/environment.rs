@@ -199,20 +199,19 @@ fn crash(evidence: &Evidence<'_>) -> Seen {
     }
 }
 
+/// When the attempt's steps ended, in seconds, as far as it is known.
+fn times(evidence: &Evidence<'_>) -> Vec<f64> {
+    let times = evidence.history.times().iter().skip(evidence.from).copied();
+    times.filter(|time| time.is_finite()).collect()
+}
+
 fn stall(evidence: &Evidence<'_>) -> Seen {
     const LONGEST: f64 = 1800.0;
     const SHORTEST: f64 = 120.0;
     let Some(state) = evidence.around.state.as_ref().filter(|_| evidence.around.alive) else {
         return Seen::NoData;
     };
-    let times: Vec<f64> = evidence
-        .history
-        .times()
-        .iter()
-        .skip(evidence.from)
-        .copied()
-        .filter(|time| time.is_finite())
-        .collect();
+    let times = times(evidence);
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let bound = if gaps.len() < 3 {
         LONGEST
@@ -359,14 +358,7 @@ fn slow_start(evidence: &Evidence<'_>) -> Seen {
     let (Some((late, early)), Some(line)) = (evidence.late_and_early(SETUP), evidence.line(SETUP)) else {
         return Seen::NoData;
     };
-    let times: Vec<f64> = evidence
-        .history
-        .times()
-        .iter()
-        .skip(evidence.from)
-        .copied()
-        .filter(|time| time.is_finite())
-        .collect();
+    let times = times(evidence);
     let hours = times
         .first()
         .zip(times.last())
