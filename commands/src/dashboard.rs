@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lego::dashboard::{Board, BoardOptions, DashboardError, ServerOptions, export, new_token, serve};
+use lego::dashboard::{
+    Board, BoardOptions, DashboardError, LISTED_TRIALS, ServerOptions, WHOLE_TRIALS, export, new_token, serve,
+};
 use tokio::net::TcpListener;
 
 use crate::exit::Exit;
@@ -120,7 +122,11 @@ fn write(printer: &Printer, board: &Board, args: &DashboardArgs, file: &Path) ->
         return Ok(Exit::Ok);
     }
     fs_err::write(file, &page)?;
-    printer.note(format_args!("wrote {} ({} KB)", file.display(), page.len() / 1000));
+    printer.note(format_args!(
+        "wrote {} ({} KB); of each run it lists the newest {LISTED_TRIALS} trials and holds at most {WHOLE_TRIALS} in full",
+        file.display(),
+        page.len() / 1000
+    ));
     Ok(Exit::Ok)
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lego::diagnose::{
-    RunReport, ShardsReport, Side, TrialReport, Verdict, look_at_run, look_at_shards, look_at_trial, newest_run,
-    signatures,
+    Accounts, Consumption, RunReport, ShardsReport, Side, TrialReport, Verdict, look_at_run, look_at_shards,
+    look_at_trial, newest_run, signatures,
 };
 use lego::run_dir::RunDirError;
 
@@ -29,7 +29,9 @@ Examples:
 ///
 /// `shards` reads every row, checks what must hold of it, and accounts for every token that was sampled: trained,
 /// masked, dropped, of a side conversation, aborted or a duplicate. Where the accounts differ from what the engine
-/// counted, or the call logs from the rows in any id, mask, log-prob or version of the weights, it exits with 1. A folder of `lego serve-proxy --capture` is checked against
+/// counted, or the call logs from the rows in any id, mask, log-prob or version of the weights, it exits with 1. Of a run that trains
+/// it also says what became of the episodes by its ledger: trained, dropped with the reason, cut off, or waiting. An episode that
+/// trained without rows, a torn group and a ledger that lacks entries are faults. A folder of `lego serve-proxy --capture` is checked against
 /// its `calls`; sessions that were never finished are named.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -237,7 +239,9 @@ fn list(printer: &Printer, format: FormatArg) -> Result<Exit, Failure> {
 }
 
 fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
-    let report = look_at_shards(dir).map_err(|error| Failure::usage(error.to_string()))?;
+    let report = tokio::runtime::Runtime::new()?
+        .block_on(look_at_shards(dir))
+        .map_err(|error| Failure::usage(error.to_string()))?;
     if report.files == 0 && report.faults.is_empty() && report.accounts.is_none() {
         return Err(Failure::nothing_selected(format!("{} holds no shard", dir.display())));
     }
@@ -247,10 +251,15 @@ fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Fail
     if report.more_faults > 0 {
         printer.note(format_args!("error: and {} more", report.more_faults));
     }
-    if let Some(accounts) = &report.accounts {
-        printer.rows(format.format, &accounts.rows(), |rows| {
-            let rows = rows.iter().map(|row| vec![row.account.clone(), row.tokens.to_string()]);
-            table(&["ACCOUNT", "TOKENS"], &[1], rows)
+    let mut rows = report.accounts.as_ref().map(Accounts::rows).unwrap_or_default();
+    rows.extend(report.consumption.iter().flat_map(Consumption::rows));
+    if !rows.is_empty() {
+        printer.rows(format.format, &rows, |rows| {
+            let number = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+            let rows = rows
+                .iter()
+                .map(|row| vec![row.account.clone(), number(row.tokens), number(row.episodes)]);
+            table(&["ACCOUNT", "TOKENS", "EPISODES"], &[1, 2], rows)
         })?;
     }
     printer.note(format_args!("{}", summary(&report)));
@@ -289,5 +298,13 @@ fn summary(report: &ShardsReport) -> String {
         ),
         _ => String::new(),
     };
-    format!("{files} files · {rows} rows · {episodes} episodes · {trained} tokens train · {accounted}{cut}{open}")
+    let unwritten = match report.unwritten {
+        0 => String::new(),
+        trials => format!(
+            " · {trials} trials ended whose rows are not written yet; a run that was cut off samples them again"
+        ),
+    };
+    format!(
+        "{files} files · {rows} rows · {episodes} episodes · {trained} tokens train · {accounted}{cut}{open}{unwritten}"
+    )
 }

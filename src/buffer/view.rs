@@ -1,6 +1,6 @@
 //! What the entries of a ledger come to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{LedgerEntry, LedgerKind};
 use crate::trajectory::EpisodeId;
@@ -70,6 +70,11 @@ impl LedgerView {
             Fate::Consumed { .. } => None,
             Fate::Dropped { reason, .. } => Some((episode, reason.as_str())),
         })
+    }
+
+    /// The updates that settled anything.
+    pub fn updates(&self) -> BTreeSet<u64> {
+        self.fates.values().map(Fate::update).collect()
     }
 
     /// Episodes whose fate was settled by an update after `update`, sorted.

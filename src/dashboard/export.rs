@@ -10,8 +10,9 @@ use super::error::DashboardError;
 /// Points of a series.
 const POINTS: &str = "400";
 /// Trials that are listed, and of those, how many are kept in full: the newest and the first.
-const TRIALS: usize = 2000;
-const WHOLE: usize = 48;
+pub const LISTED_TRIALS: usize = 2000;
+/// See `LISTED_TRIALS`.
+pub const WHOLE_TRIALS: usize = 48;
 /// Bytes of trials in full.
 const MOST_BYTES: usize = 24 << 20;
 
@@ -54,7 +55,11 @@ pub fn export(board: &Board, wanted: &[String]) -> Result<String, DashboardError
     for id in &ids {
         add_run(board, id, &mut answers);
     }
-    let data = json!({"answers": answers, "made": jiff::Timestamp::now().to_string()});
+    let data = json!({
+        "answers": answers,
+        "made": jiff::Timestamp::now().to_string(),
+        "trials": {"listed": LISTED_TRIALS, "whole": WHOLE_TRIALS},
+    });
     Ok(assets::single_page(&data.to_string()))
 }
 
@@ -91,7 +96,7 @@ fn add_run(board: &Board, id: &str, answers: &mut Map<String, Value>) {
             );
         }
     }
-    let most = TRIALS.to_string();
+    let most = LISTED_TRIALS.to_string();
     let page = add(
         board,
         answers,
@@ -104,7 +109,7 @@ fn add_run(board: &Board, id: &str, answers: &mut Map<String, Value>) {
         .flatten()
         .filter_map(|row| row["i"].as_u64())
         .collect();
-    let half = WHOLE / 2;
+    let half = WHOLE_TRIALS / 2;
     let whole = rows.iter().take(half).chain(rows.iter().skip(half).rev().take(half));
     let mut bytes = 0;
     for index in whole {

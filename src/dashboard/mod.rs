@@ -25,7 +25,7 @@ mod validation;
 
 pub use board::{Board, BoardOptions};
 pub use error::DashboardError;
-pub use export::export;
+pub use export::{LISTED_TRIALS, WHOLE_TRIALS, export};
 pub use find::Skipped;
 pub use guard::new_token;
 pub use server::{ServerOptions, serve};

@@ -168,6 +168,10 @@ fn one_file_holds_what_can_be_asked() {
         "{:?}",
         answers.keys()
     );
+    assert_eq!(
+        data["trials"]["listed"], LISTED_TRIALS,
+        "what it leaves out is said in it"
+    );
     assert!(!page.contains("src=\"assets"), "nothing is loaded from elsewhere");
     assert!(
         export(&board(&folder), &["gone".to_owned()])

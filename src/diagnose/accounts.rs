@@ -93,7 +93,11 @@ impl Accounts {
 
     /// One row an account, those by reason behind their kind; nothing that is empty but `trained`.
     pub fn rows(&self) -> Vec<AccountRow> {
-        let row = |account: String, tokens: u64| AccountRow { account, tokens };
+        let row = |account: String, tokens: u64| AccountRow {
+            account,
+            tokens: Some(tokens),
+            episodes: None,
+        };
         let by_reason = |kind: &'static str, reasons: &std::collections::BTreeMap<String, u64>| {
             reasons
                 .iter()
@@ -111,7 +115,7 @@ impl Accounts {
         ] {
             rows.push(row(name.to_owned(), tokens));
         }
-        rows.retain(|row| row.tokens > 0 || row.account == "trained");
+        rows.retain(|row| row.tokens != Some(0) || row.account == "trained");
         rows
     }
 }
@@ -176,7 +180,7 @@ mod tests {
         let rows: Vec<_> = accounts
             .rows()
             .into_iter()
-            .map(|row| (row.account, row.tokens))
+            .map(|row| (row.account, row.tokens.unwrap_or_default()))
             .collect();
         let expected = [("trained", 7), ("dropped: hack", 5), ("side conversation", 3)];
         assert_eq!(rows, expected.map(|(name, tokens)| (name.to_owned(), tokens)));

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod compare;
+mod consumption;
 mod evidence;
 mod run;
 mod shards;
@@ -13,6 +14,7 @@ mod surroundings;
 mod trial;
 
 pub use accounts::Accounts;
+pub use consumption::Consumption;
 pub use run::{LookedAt, RunFinding, RunReport, judge, look_at_run, newest_run};
 pub use shards::{ShardsReport, look_at_shards};
 pub use signature::{Cure, Signature, Verdict, signatures};
@@ -32,6 +34,10 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
 pub struct AccountRow {
     /// Its name; masked and dropped tokens are accounted by reason.
     pub account: String,
-    /// Sampled tokens in it.
-    pub tokens: u64,
+    /// Sampled tokens in it, where it is one of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Episodes in it, where it is one of episodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub episodes: Option<u64>,
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::accounts::{Accounts, Rows, call_logs, captured_logs, trained};
+use super::consumption::{Consumption, Sampled};
 use crate::config::{BuilderName, CaptureScope};
-use crate::run_dir::RunDir;
+use crate::run_dir::{Phase, RunDir};
 use crate::shard::{Row, ShardError, ShardReader, sort_rows};
-use crate::trajectory::GroupId;
+use crate::trajectory::{EpisodeId, GroupId, Outcome};
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct ShardsReport {
     pub trained: u64,
     /// What the call logs beside them account for; `None` where there are none.
     pub accounts: Option<Accounts>,
+    /// What became of the episodes; `None` where there is no ledger.
+    pub consumption: Option<Consumption>,
+    /// Trials that ended and have no row yet: the run goes on, or was cut off and samples them again.
+    pub unwritten: usize,
     /// What is wrong, each with its place: the first `MOST_FAULTS` of it.
     pub faults: Vec<String>,
     /// How much more is.
@@ -42,19 +47,26 @@ impl ShardsReport {
 }
 
 /// Reads all shards of a folder (a run directory's are below `rollouts`), and the call logs beside them: of the run,
-/// or of the proxy that was run by hand (`calls`).
+/// or of the proxy that was run by hand (`calls`). In an object store (a URL, or where a run meets its rollouters) there
+/// are shards alone: the logs are with the rollouters.
 ///
 /// # Errors
 /// Where there is nothing to read; what is wrong with what is there is in the report.
-pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
+pub async fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
     let run = run_of(place);
-    let shards = run.as_ref().map_or_else(|| place.to_owned(), RunDir::rollouts);
-    let reader = ShardReader::open(&[&shards])?;
+    let shards = match &run {
+        Some(run) => run.rows().map_err(|error| ShardError::Place {
+            place: run.path().display().to_string(),
+            reason: error.to_string(),
+        })?,
+        None => place.display().to_string(),
+    };
+    let in_store = shards.contains("://");
+    let reader = ShardReader::open_places(&[shards]).await?;
     let mut report = ShardsReport::default();
     let mut rows: Vec<Row> = Vec::new();
     for file in reader.files() {
-        let path = PathBuf::from(file.to_string());
-        match reader.read_local(&path) {
+        match reader.read(file).await {
             Ok((_, more)) => rows.extend(more),
             Err(error) => report.fault(error.to_string()),
         }
@@ -74,11 +86,22 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
         None => captured_log(place, trial, task),
     };
     let mut known = HashMap::new();
+    let mut sampled = Vec::new();
     for row in sorted.faulty {
+        sampled.push(Sampled {
+            episode: EpisodeId(row.episode_id.clone()),
+            group: GroupId(row.group_id.clone()),
+            cut_off: row.outcome == Outcome::Cancelled.name(),
+        });
         let log = log_of(row.step, &GroupId(row.group_id), &row.trial_name, &row.task_id);
         known.insert(log, Rows::Faulty);
     }
     for episode in sorted.episodes {
+        sampled.push(Sampled {
+            episode: episode.episode_id.clone(),
+            group: episode.group_id.clone(),
+            cut_off: episode.outcome == Outcome::Cancelled,
+        });
         if episode.drop_reason.is_none() {
             report.trained += trained(&episode.segments);
         }
@@ -89,7 +112,14 @@ pub fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
         };
         known.insert(log, rows);
     }
+    // A run that trains on shards of elsewhere has none of its own.
+    let own = run.as_ref().filter(|_| report.files > 0);
+    if let Some((consumption, faults)) = own.and_then(|run| Consumption::of(run, &sampled)) {
+        report.consumption = Some(consumption);
+        faults.into_iter().for_each(|fault| report.fault(fault));
+    }
     match &run {
+        _ if in_store => {}
         Some(run) => account(run, &known, &mut report)?,
         None => account_for_captured(place, &known, &mut report)?,
     }
@@ -156,11 +186,15 @@ fn account(run: &RunDir, known: &HashMap<PathBuf, Rows>, report: &mut ShardsRepo
         return Ok(());
     }
     let otherwise = capture(run);
+    // Until then rows wait to be written; where the process was killed, the next start samples their trials again.
+    let finished = run.state().is_ok_and(|state| state.state == Phase::Finished);
     let mut accounts = Accounts::default();
     for log in &logs {
         // A trial that has its result has its rows, whatever its outcome; one that was cut off has neither.
         let ended = log.with_file_name("result.json").is_file();
-        if ended && !known.contains_key(log) {
+        if ended && !known.contains_key(log) && !finished {
+            report.unwritten += 1;
+        } else if ended && !known.contains_key(log) {
             report.fault(format!(
                 "{}: the trial ended, and no row of it is in the shards",
                 log.display()

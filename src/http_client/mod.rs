@@ -1,10 +1,14 @@
 //! Clients for HTTP, and whom they trust. Every client of this program is made here: TLS needs a provider of its
 //! cryptography, and an address without TLS no certificates at all.
 
+mod objects;
+
 use std::path::Path;
 use std::sync::Once;
 
 use reqwest::{Certificate, Client, ClientBuilder};
+
+pub(crate) use objects::object_store;
 
 /// A client for addresses without TLS, such as those of this machine.
 pub(crate) fn plain() -> ClientBuilder {
@@ -29,10 +33,14 @@ pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientBuilder, String> 
 }
 
 fn builder() -> ClientBuilder {
+    provide_cryptography();
+    Client::builder().no_proxy()
+}
+
+fn provide_cryptography() {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         // Where another one is there already, that one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
-    Client::builder().no_proxy()
 }

@@ -17,7 +17,7 @@ use super::watchdog::watched;
 use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, plans};
 use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
-use crate::run_dir::RunDir;
+use crate::run_dir::{Phase, RunDir};
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::task::NetworkMode;
 use crate::trajectory::Episode;
@@ -107,14 +107,34 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     if let Some(most) = job.max_failures {
         job.stop_after(most);
     }
-    let config = &job.loaded.config;
     let dir = RunDir::create(&job.out)?;
     let _lock = dir.lock()?;
     let resolved = job.loaded.to_resolved_toml();
     refuse_other_run(&dir, &resolved, &IDENTITY)?;
     dir.write_config(&resolved)?;
-    let entries = entries(&job, &dir).await?;
-    let mut durable = Durable::of_rollout(&dir).await?;
+    enter(&dir, Phase::Running, None)?;
+    let result = collected(&job, &dir).await;
+    let (phase, message) = match &result {
+        Ok(end) if !end.interrupted && !end.too_many_failures => (Phase::Finished, None),
+        Ok(_) | Err(PipelineError::Stopped) => (Phase::Interrupted, None),
+        Err(error) => (Phase::Failed, Some(error.to_string())),
+    };
+    enter(&dir, phase, message)?;
+    result
+}
+
+/// Says what the folder's rollout is doing.
+fn enter(dir: &RunDir, phase: Phase, message: Option<String>) -> Result<(), PipelineError> {
+    let mut state = dir.state()?;
+    state.become_phase(phase);
+    state.message = message;
+    Ok(dir.write_state(&state)?)
+}
+
+async fn collected(job: &CollectJob, dir: &RunDir) -> Result<CollectEnd, PipelineError> {
+    let config = &job.loaded.config;
+    let entries = entries(job, dir).await?;
+    let mut durable = Durable::of_rollout(dir).await?;
     let mut plans: Vec<TrialPlan> = entries
         .iter()
         .flat_map(|entry| {

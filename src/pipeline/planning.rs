@@ -30,7 +30,7 @@ pub fn setting_of(config: &RunConfig) -> Setting {
 }
 
 /// Durations of a run that has trained: its trials, and the mean of its updates and publications.
-pub fn measured(run: &Path) -> Result<Durations, PipelineError> {
+pub async fn measured(run: &Path) -> Result<Durations, PipelineError> {
     let dir = RunDir::open(run)?;
     let steps: Vec<_> = read_metrics(&dir.metrics())?
         .into_iter()
@@ -48,18 +48,18 @@ pub fn measured(run: &Path) -> Result<Durations, PipelineError> {
             .map(|step| names.iter().filter_map(|name| step.get(name)).sum::<f64>());
         all.sum::<f64>() / steps.len() as f64
     };
-    let reader = ShardReader::open(&[dir.rollouts()])?.with_columns(&["total_s", "segment_index"])?;
+    let rows = dir.rows()?;
+    let reader = ShardReader::open_places(&[rows.clone()]).await?;
     let trials: Vec<f64> = reader
-        .rows_local()?
+        .with_columns(&["total_s", "segment_index"])?
+        .rows()
+        .await?
         .iter()
         .filter(|row| row.segment_index == 0 && row.total_s > 0.0)
         .map(|row| f64::from(row.total_s))
         .collect();
     if trials.is_empty() {
-        return Err(PipelineError::Nothing(format!(
-            "{} holds no trial",
-            dir.rollouts().display()
-        )));
+        return Err(PipelineError::Nothing(format!("{rows} holds no trial")));
     }
     Ok(Durations {
         trials,

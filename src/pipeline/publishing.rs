@@ -86,6 +86,7 @@ async fn steps(job: &PublishingJob, run: &mut OpenRun) -> Result<RunEnd, Pipelin
             run.dir.path().display()
         )));
     }
+    run.dir.note_place(meeting.place(), meeting.folder())?;
     let folder = meeting.local_weights().unwrap_or_else(|| run.dir.weights());
     let outbound = PublishedTo {
         store: PublishedWeights::open(&folder, &tokenizer_dir(config))?,

@@ -12,6 +12,7 @@ use super::validations::validations;
 use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
 use crate::buffer::Ledger;
 use crate::config::{DeviceName, Loaded, RoutingReplay, RunConfig};
+use crate::metrics::StepMetrics;
 use crate::prompt::PromptBuilder;
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog, read_metrics};
 use crate::shard::ShardMeta;
@@ -50,7 +51,7 @@ pub(super) struct OpenRun {
     pub dir: RunDir,
     /// Held as long as the run is open.
     _lock: RunLock,
-    pub log: StepLog,
+    log: StepLog,
     pub ledger: Ledger,
     pub checkpoints: CheckpointStore,
     pub state: RunState,
@@ -183,6 +184,15 @@ impl OpenRun {
         let (log, voided) = StepLog::open(&dir, checkpoint.as_ref().map(|_| step), config.log.tensorboard)?;
         let mut ledger = Ledger::open(&dir.ledger())?;
         let again = ledger.void_after(step)?;
+        // Without them, what trained would train again.
+        let settled = ledger.view().updates().last().copied().unwrap_or_default();
+        if settled < step {
+            return Err(PipelineError::Config(format!(
+                "{}: expected what steps up to {step} trained, as the checkpoint has it; found nothing behind step {settled}: the \
+                 file was cut off or removed. Put it back, or start another run from the checkpoint",
+                dir.ledger().display()
+            )));
+        }
         if !again.is_empty() || voided > 0 {
             observer(PipelineEvent::Warning(format!(
                 "going on from step {step}: {voided} logged steps after it are void, their {} episodes train again",
@@ -265,6 +275,16 @@ impl OpenRun {
     pub(super) fn take_back(&mut self, lent: Lent) {
         self.trainer = Some(lent.trainer);
         self.critic = lent.critic;
+    }
+
+    /// Writes a line of metrics, and that the run has come so far.
+    pub(super) fn record(&mut self, metrics: &mut StepMetrics) -> Result<(), PipelineError> {
+        // A validation may have taken long since the step's own work.
+        metrics.time = Timestamp::now();
+        self.log.append(metrics)?;
+        self.state.step = self.state.step.max(metrics.step);
+        self.state.time = metrics.time;
+        Ok(self.dir.write_state(&self.state)?)
     }
 
     /// Writes the checkpoint of the current step.
@@ -363,12 +383,14 @@ fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineEr
     // Whoever trains there must not lose its folder.
     drop(RunDir::open(path)?.lock()?);
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let aside = path.with_file_name(format!(
-        "{}.before-{stamp}",
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default()
-    ));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut aside = path.with_file_name(format!("{name}.before-{stamp}"));
+    // Twice within a second.
+    let mut more = 1;
+    while fs::symlink_metadata(&aside).is_ok() {
+        more += 1;
+        aside = path.with_file_name(format!("{name}.before-{stamp}-{more}"));
+    }
     fs::rename(path, &aside)?;
     observer(PipelineEvent::Warning(format!(
         "the earlier run is now {}",

@@ -9,6 +9,8 @@ use super::state::STATE_FILE;
 use super::{LockHolder, Phase, RunDirError, RunLock, RunState, lock};
 use crate::task::write_atomically;
 
+/// Names the object store where a run meets its rollouters.
+const PLACE_FILE: &str = "place";
 /// Ends the names of folders with trials of a validation.
 const VALIDATION: &str = "_eval";
 
@@ -89,6 +91,38 @@ impl RunDir {
     /// Rollout shards.
     pub fn rollouts(&self) -> PathBuf {
         self.dir.join("rollouts")
+    }
+
+    /// Where this run's rows are: its own folder, or the URL of the prefix in an object store where it meets its rollouters.
+    pub fn rows(&self) -> Result<String, RunDirError> {
+        match fs::read_to_string(self.dir.join(PLACE_FILE)) {
+            Ok(place) => Ok(format!("{}/rollouts", place.trim().trim_end_matches('/'))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(self.rollouts().display().to_string()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes where this run meets its rollouters. With a folder elsewhere, that folder's rows and trials are from now on
+    /// found in this directory, too, unless it has some of its own.
+    pub fn note_place(&self, place: &str, folder: Option<&Path>) -> Result<(), RunDirError> {
+        let Some(folder) = folder else {
+            return write_atomically(&self.dir.join(PLACE_FILE), |file| {
+                Ok(file.write_all(format!("{place}\n").as_bytes())?)
+            });
+        };
+        fs::create_dir_all(folder)?;
+        if fs::canonicalize(folder)? == fs::canonicalize(&self.dir)? {
+            return Ok(());
+        }
+        for own in [self.rollouts(), self.trials()] {
+            let there = folder.join(own.file_name().unwrap_or_default());
+            fs::create_dir_all(&there)?;
+            // Not removed where it holds anything, or is such a link.
+            if fs::symlink_metadata(&own).is_ok_and(|own| own.is_dir()) && std::fs::remove_dir(&own).is_ok() {
+                fs::os::unix::fs::symlink(fs::canonicalize(&there)?, &own)?;
+            }
+        }
+        Ok(())
     }
 
     /// The ledger of which rollouts were consumed.

@@ -5,6 +5,7 @@
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use jiff::Timestamp;
@@ -14,6 +15,11 @@ use serde::{Deserialize, Serialize};
 use super::RunDirError;
 
 const LOCK_FILE: &str = "lock";
+/// How long is waited for a holder that may just be ending, and for one that has: the kernel takes its time to let go of
+/// what a process of many threads had open.
+const ENDING: Duration = Duration::from_secs(1);
+const ENDED: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Who writes a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +58,7 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the lock, also over a holder of this machine that died.
+    /// Takes the lock, also over a holder of this machine that died. Waits a moment for one that is ending.
     pub(super) fn take(dir: &Path) -> Result<Self, RunDirError> {
         let path = dir.join(LOCK_FILE);
         let open = || {
@@ -63,29 +69,20 @@ impl RunLock {
                 .truncate(false)
                 .open(&path)
         };
-        let file = open()?.into_parts().0;
-        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => file,
-            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
-                let holder = read(&path, &mut file)?;
-                let dir = dir.to_owned();
-                return Err(match holder {
-                    Some(LockHolder { pid, host, since, .. }) => RunDirError::Locked {
-                        dir,
-                        pid,
-                        host,
-                        since: since.to_string(),
-                    },
-                    // Between its lock and its first write.
-                    None => RunDirError::Locked {
-                        dir,
-                        pid: 0,
-                        host: "this machine".into(),
-                        since: "just now".into(),
-                    },
-                });
+        let began = Instant::now();
+        let mut file = loop {
+            match Flock::lock(open()?.into_parts().0, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => break file,
+                Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                    let holder = read(&path, &mut file)?;
+                    let dead = holder.as_ref().is_some_and(|holder| holder.is_alive() == Some(false));
+                    if began.elapsed() >= if dead { ENDED } else { ENDING } {
+                        return Err(locked(dir, holder));
+                    }
+                    std::thread::sleep(LOOK);
+                }
+                Err((_, errno)) => return Err(std::io::Error::from(errno).into()),
             }
-            Err((_, errno)) => return Err(std::io::Error::from(errno).into()),
         };
         if let Some(LockHolder { pid, host, .. }) = read(&path, &mut file)?.filter(|found| found.host != host()) {
             return Err(RunDirError::ForeignLock {
@@ -100,6 +97,20 @@ impl RunLock {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         Ok(Self { file })
+    }
+}
+
+fn locked(dir: &Path, holder: Option<LockHolder>) -> RunDirError {
+    let (pid, host, since) = match holder {
+        Some(LockHolder { pid, host, since, .. }) => (pid, host, since.to_string()),
+        // Between its lock and its first write.
+        None => (0, "this machine".to_owned(), "just now".to_owned()),
+    };
+    RunDirError::Locked {
+        dir: dir.to_owned(),
+        pid,
+        host,
+        since,
     }
 }
 

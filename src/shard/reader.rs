@@ -38,7 +38,7 @@ impl ShardReader {
 
     /// The same for places that may be object-store URLs.
     ///
-    /// The store's client bounds its own waits. Clouds need the feature `clouds`.
+    /// The store's client bounds its own waits.
     pub async fn open_places(places: &[String]) -> Result<Self, ShardError> {
         let mut listing = Listing::default();
         for place in places {

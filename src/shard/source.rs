@@ -9,6 +9,7 @@ use futures_util::TryStreamExt as _;
 use object_store::ObjectStore;
 
 use super::ShardError;
+use crate::http_client;
 
 /// One shard.
 #[derive(Debug, Clone)]
@@ -122,13 +123,7 @@ async fn list_remote(place: &str) -> Result<Vec<ShardFile>, ShardError> {
         place: place.to_owned(),
         reason,
     };
-    let url = place.parse().map_err(|error| wrong(format!("not a URL: {error}")))?;
-    let (store, prefix) = object_store::parse_url_opts(&url, std::env::vars()).map_err(|error| {
-        wrong(format!(
-            "{error}; object stores other than file:// need a build with `--features clouds`"
-        ))
-    })?;
-    let store: Arc<dyn ObjectStore> = Arc::from(store);
+    let (store, prefix) = http_client::object_store(place).map_err(wrong)?;
     let root = place
         .strip_suffix(prefix.as_ref())
         .unwrap_or(place)

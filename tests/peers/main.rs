@@ -3,11 +3,14 @@
 
 mod agents;
 mod browser;
+mod bucket;
 mod docker;
 mod harbor;
 mod kubernetes;
 mod plugin;
 mod prepare;
+#[path = "../pipeline/process.rs"]
+mod process;
 mod quickstart;
 mod shards;
 

@@ -10,6 +10,7 @@ mod captures;
 mod hosted;
 mod kills;
 mod meeting;
+mod process;
 mod remote_engines;
 mod results;
 mod resume;

@@ -4,48 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lego::buffer::Ledger;
 
 use super::accounts::diagnose;
 use super::kills::Random;
+use super::process::Process;
 use super::{SMALL, lines, quickstart};
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(4);
 
 struct Run {
     folder: tempfile::TempDir,
     tasks: usize,
-}
-
-/// A process that does not outlive its test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Process {
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-
-    fn ends(&mut self) -> ExitStatus {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status;
-            }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
 }
 
 impl Run {

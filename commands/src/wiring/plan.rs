@@ -24,8 +24,8 @@ pub(crate) fn plan(
     let durations = match durations {
         Some(list) if list.contains('=') => given(list)?,
         Some(run) if !Path::new(run).is_dir() => return Err(given_wrong(run)),
-        Some(run) => measured(Path::new(run))?,
-        None if own.is_dir() => measured(&own)?,
+        Some(run) => of_run(Path::new(run))?,
+        None if own.is_dir() => of_run(&own)?,
         None => {
             return Err(Failure::usage(format!(
                 "{} does not exist, and --durations is not given",
@@ -43,7 +43,9 @@ pub(crate) fn plan(
     let rows = forecast(&durations, setting, &settings);
     let count = durations.trials.len() as f64;
     printer.note(format_args!(
-        "a trial {:.1} s, an update {:.1} s, a publication {:.1} s; {} groups of {} an update, {} trials at a time",
+        "a trial {:.1} s, an update {:.1} s, a publication {:.1} s; {} groups of {} an update, {} trials at a time. Lags are \
+         publications between a group's beginning and its update; what a run bounds is how many groups it is ahead, so one whose \
+         trials take longer than these is older when it trains",
         durations.trials.iter().sum::<f64>() / count,
         durations.update,
         durations.publish,
@@ -85,6 +87,11 @@ pub(crate) fn plan(
         table(&header, &numbers, rows.iter().enumerate().map(of))
     })?;
     Ok(Exit::Ok)
+}
+
+/// Durations of a run.
+fn of_run(run: &Path) -> Result<Durations, Failure> {
+    Ok(tokio::runtime::Runtime::new()?.block_on(measured(run))?)
 }
 
 /// Durations as they were written.

@@ -55,8 +55,15 @@ pub(super) fn key(path: Option<&str>, headers: &HeaderMap, own: Option<&str>, fi
 
 fn of_headers(headers: &HeaderMap, own: Option<&str>) -> Option<String> {
     let found = |name: &str| {
-        let exact = headers.get(name);
-        let value = exact.or_else(|| headers.get(name.replace('-', "_").as_str()))?;
+        let alike = || {
+            let plain = |name: &str| name.replace('_', "-");
+            let mut with = headers
+                .iter()
+                .filter(|(have, _)| have.as_str().contains('_') || name.contains('_'));
+            with.find(|(have, _)| plain(have.as_str()) == plain(name))
+                .map(|(_, value)| value)
+        };
+        let value = headers.get(name).or_else(alike)?;
         value.to_str().ok().filter(|text| !text.is_empty()).map(str::to_owned)
     };
     own.into_iter().chain(HEADERS).find_map(found)
@@ -81,7 +88,7 @@ mod tests {
     #[test]
     fn the_first_name_counts() {
         let body = r#"{"session_id":"c","user":"d","messages":[{"role":"user","content":"hi"}]}"#;
-        let headers = [("x_session_id", "b"), ("x-correlation-id", "z")];
+        let headers = [("x-session_id", "b"), ("x-correlation-id", "z")];
         let name = |text: &str| Some(text.to_owned());
         assert_eq!(session(Some("a"), &headers, body), name("a"));
         assert_eq!(session(None, &headers, body), name("b"));

@@ -11,6 +11,8 @@ use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::http_client;
+
 /// Folder of the shards.
 const ROLLOUTS: &str = "rollouts";
 /// Folder of the weights.
@@ -73,14 +75,9 @@ impl Meeting {
                 folder: Some(folder),
             });
         }
-        let url = place.parse().map_err(|error| wrong(format!("not a URL: {error}")))?;
-        let (store, root) = object_store::parse_url_opts(&url, std::env::vars()).map_err(|error| {
-            wrong(format!(
-                "{error}; object stores other than file:// need a build with `--features clouds`"
-            ))
-        })?;
+        let (store, root) = http_client::object_store(place).map_err(wrong)?;
         Ok(Self {
-            store: Arc::from(store),
+            store,
             root,
             place: place.trim_end_matches('/').to_owned(),
             folder: None,
@@ -90,6 +87,11 @@ impl Meeting {
     /// Where it is, for messages.
     pub fn place(&self) -> &str {
         &self.place
+    }
+
+    /// The folder, where it is one of this machine.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// Its shards, as a place that a `ShardReader` takes.

@@ -28,6 +28,7 @@
       return lego.filterTrials(all, params);
     }
     const found = answers[key(name, params)];
+    if (!found && (name === "trial" || name === "tokens")) throw new Error(`this file holds ${lego.exported.trials.whole} trials of a run in full, the newest and the first of those that it lists: open the run with \`lego dashboard\` for the others`);
     if (!found) throw new Error("this file does not hold it: open the run with `lego dashboard` to see it");
     return found;
   };

@@ -36,7 +36,8 @@
         const pages = Math.ceil(found.total / PAGE);
         const to = (number) => lego.set({ page: String(number) });
         lego.fill(foot, lego.button("left", "previous page", () => to(page - 1), { disabled: page === 0 }), h("span", {}, `${(page * PAGE + 1).toLocaleString("en")}–${(page * PAGE + rows.length).toLocaleString("en")} of ${found.total.toLocaleString("en")}`), lego.button("right", "next page", () => to(page + 1), { disabled: page >= pages - 1 }),
-          found.faults.length ? h("span", { class: "trouble" }, `${found.faults.length + found.more_faults} shards cannot be read: ${found.faults[0]}`) : null, found.beyond ? h("span", { class: "trouble" }, `${found.beyond.toLocaleString("en")} more trials are not held`) : null);
+          found.faults.length ? h("span", { class: "trouble" }, `${found.faults.length + found.more_faults} shards cannot be read: ${found.faults[0]}`) : null, found.beyond ? h("span", { class: "trouble" }, `${found.beyond.toLocaleString("en")} more trials are not held`) : null,
+          lego.exported ? h("span", { class: "note" }, `this file lists the newest ${Math.min(found.all, lego.exported.trials.listed).toLocaleString("en")} of ${found.all.toLocaleString("en")} trials, and holds at most ${lego.exported.trials.whole} in full`) : null);
       };
       await show();
       return () => show();

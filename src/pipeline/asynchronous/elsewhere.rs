@@ -18,8 +18,9 @@ use crate::shard::{ShardMeta, ShardReader};
 use crate::train::checkpoint::PublishedWeights;
 use crate::trajectory::{Episode, EpisodeId, GroupId, Outcome, PolicyVersion};
 
-/// How often new shards are looked for.
+/// How often new shards are looked for: in a folder, and in an object store, where each look is a request that costs.
 const POLL: Duration = Duration::from_millis(500);
+const STORE_POLL: Duration = Duration::from_secs(2);
 /// How often it is said that the trainer lives.
 const BEAT: Duration = Duration::from_secs(5);
 /// How often it is looked whether rollouters live, and after how long without a word one does not.
@@ -281,7 +282,7 @@ async fn read_shards(
                 Err(error) => tracing::warn!(%error, "rollouters cannot be looked for"),
             }
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(if meeting.folder().is_some() { POLL } else { STORE_POLL }).await;
     }
 }
 

@@ -94,7 +94,7 @@ impl<S: Sampling> Both<'_, S> {
         if let Some(ended) = self.ended_validations.pop_front() {
             metrics.extend(&ended);
         }
-        run.log.append(&metrics)?;
+        run.record(&mut metrics)?;
         let step = metrics.step as u32;
         (self.sides.observer)(PipelineEvent::Step { step, metrics });
         Ok(())
@@ -130,7 +130,7 @@ impl<S: Sampling> Both<'_, S> {
         }
         (self.sides.observer)(PipelineEvent::Evaluated { step, evaluation });
         if step == 0 && run.step == 0 {
-            run.log.append(&metrics)?;
+            run.record(&mut metrics)?;
             (self.sides.observer)(PipelineEvent::Step { step, metrics });
         } else if is_last {
             self.ended_validations.push_front(metrics);
