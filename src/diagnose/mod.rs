@@ -3,6 +3,8 @@
 mod accounts;
 mod compare;
 mod evidence;
+#[cfg(test)]
+mod mixed_tests;
 mod run;
 mod shards;
 mod signature;
