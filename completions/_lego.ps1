@@ -124,6 +124,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
         'lego;preflight' {
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated')
             [CompletionResult]::new('--only', '--only', [CompletionResultType]::ParameterName, 'Run only these checks')
+            [CompletionResult]::new('--explain', '--explain', [CompletionResultType]::ParameterName, 'Print the page of a check: what it looks at, why it matters, what to write instead; and stop')
             [CompletionResult]::new('--import', '--import', [CompletionResultType]::ParameterName, 'Turn a file of variables (`NAME=value`) of another system into a run.toml on stdout, and stop')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')

@@ -1013,7 +1013,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__preflight)
-            opts="-q -v -h --set --only --static --show-config --init --reference --import --format --json --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --only --static --show-config --init --explain --reference --import --format --json --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1024,6 +1024,10 @@ _lego() {
                     return 0
                     ;;
                 --only)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --explain)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

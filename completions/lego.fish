@@ -115,6 +115,7 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subco
 complete -c lego -n "__fish_lego_using_subcommand prepare; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l set -d 'Set a key above all files, such as `--set rollout.group_size=16`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l only -d 'Run only these checks' -r
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l explain -d 'Print the page of a check: what it looks at, why it matters, what to write instead; and stop' -r
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l import -d 'Turn a file of variables (`NAME=value`) of another system into a run.toml on stdout, and stop' -r -F
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lego::dashboard::{
     Board, BoardOptions, DashboardError, LISTED_TRIALS, ServerOptions, WHOLE_TRIALS, export, new_token, serve,
@@ -24,6 +25,9 @@ Examples:
 
 /// Ports that are tried where none is named.
 const PORTS: std::ops::RangeInclusive<u16> = 8090..=8095;
+/// How long a question about trials waits while they are read: for a page, and for a file.
+const SOON: Duration = Duration::from_millis(100);
+const WHOLE: Duration = Duration::from_mins(30);
 /// Reasons for passing something over that are told one by one.
 const MOST_REASONS: usize = 10;
 
@@ -68,7 +72,13 @@ pub(crate) fn run(printer: &Printer, args: &DashboardArgs) -> Result<Exit, Failu
     } else {
         args.folders.clone()
     };
-    let board = Board::open(&BoardOptions { roots: roots.clone() }).map_err(failed)?;
+    // A page is shown with what is there and fills as the rest is read; a file is to hold all of it.
+    let patience = if args.export.is_some() { WHOLE } else { SOON };
+    let options = BoardOptions {
+        roots: roots.clone(),
+        patience,
+    };
+    let board = Board::open(&options).map_err(failed)?;
     tell(printer, &board, &roots);
     if let Some(file) = &args.export {
         return write(printer, &board, args, file);

@@ -6,7 +6,7 @@ use std::path::Path;
 pub(crate) use lego::preflight::Purpose;
 
 use lego::config::{Loaded, nearest, reference, starter};
-use lego::preflight::{Context, Finding, Status, from_variables, ids, run_static};
+use lego::preflight::{Context, Finding, Status, from_variables, ids, page, run_static};
 
 use crate::config_args::ConfigArgs;
 use crate::exit::Exit;
@@ -42,6 +42,9 @@ pub(crate) struct PreflightArgs {
     /// Write a commented starter run.toml, and stop
     #[arg(long, group = "instead")]
     init: bool,
+    /// Print the page of a check: what it looks at, why it matters, what to write instead; and stop
+    #[arg(long, value_name = "CHECK", group = "instead")]
+    explain: Option<String>,
     /// Print every key of run.toml with its type, default and meaning, and stop
     #[arg(long, group = "instead")]
     reference: bool,
@@ -66,10 +69,12 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
     if args.init {
         return init(printer, &args.config.file);
     }
+    if let Some(id) = &args.explain {
+        printer.text(&page(id).ok_or_else(|| no_check(id))?)?;
+        return Ok(Exit::Ok);
+    }
     if let Some(wrong) = args.only.iter().find(|id| !ids().contains(&id.as_str())) {
-        let near = nearest(wrong, ids()).map(|id| format!("did you mean `{id}`?"));
-        return Err(Failure::usage(format!("no check `{wrong}`"))
-            .hint(near.unwrap_or_else(|| format!("checks: {}", ids().join(", ")))));
+        return Err(no_check(wrong));
     }
     let loaded = args.config.load(Vec::new())?;
     if args.show_config {
@@ -93,6 +98,11 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
         () if report.is_unreachable() => Exit::Unavailable,
         () => Exit::Negative,
     })
+}
+
+fn no_check(id: &str) -> Failure {
+    let near = nearest(id, ids()).map(|id| format!("did you mean `{id}`?"));
+    Failure::usage(format!("no check `{id}`")).hint(near.unwrap_or_else(|| format!("checks: {}", ids().join(", "))))
 }
 
 /// Runs the static checks before a command and says what is wrong. True: it must not go on.

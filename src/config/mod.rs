@@ -68,7 +68,7 @@ pub use spelling::nearest;
 pub use starter::starter;
 pub use train::{
     AdvantageName, AlgorithmName, ControlName, FilterSection, KlEstimator, LossAggregation, LossName, OverlongPolicy,
-    RoutingReplay, SchedulerName, TrainSection,
+    RoutingReplay, SMALLEST_RATE, SchedulerName, TrainSection,
 };
 pub use value::{ByteSize, HumanDuration, RatioBounds};
 pub use verifier::VerifierSection;

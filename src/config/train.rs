@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{CriticSection, RolloutCorrectionSection};
 
+/// A learning rate below this changes nothing: a step of `AdamW` moves a weight by about the rate, and the f32 numbers
+/// around 0.00002 are already twice as far apart.
+pub const SMALLEST_RATE: f64 = 1e-12;
+
 /// The update. `algorithm` is a preset; each of the keys it sets overrides it where written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

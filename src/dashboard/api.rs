@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::board::Board;
 use super::run::Run;
-use super::trials::Wanted;
+use super::trials::{Trials, Wanted};
 use super::{logs, outcomes, series, task_grid, tokens, trial, validation};
 use crate::diagnose;
 
@@ -70,7 +70,7 @@ pub(super) fn answer(board: &Board, name: &str, parameters: &Parameters) -> Resu
                 offset: number("offset", 0)? as usize,
                 limit: (number("limit", 100)? as usize).min(MOST_ROWS),
             };
-            run.with_trials(|held| held.trials.page(&wanted))
+            of_trials(&run, |trials| trials.page(&wanted))
         }
         "trial" => trial::detail(&run, trial_number()?).ok_or_else(no_trial)?,
         "file" => trial::file(&run, trial_number()?, number("n", 0)? as usize).ok_or_else(no_trial)?,
@@ -80,9 +80,9 @@ pub(super) fn answer(board: &Board, name: &str, parameters: &Parameters) -> Resu
             found.map_err(Refusal::NotFound)?
         }
         "spread" => tokens::spread(&run),
-        "outcomes" => run.with_trials(|held| outcomes::outcomes(&held.trials)),
-        "tasks" => run.with_trials(|held| task_grid::grid(&held.trials, get("set") == "val")),
-        "validation" => run.with_trials(|held| validation::validation(&held.trials)),
+        "outcomes" => of_trials(&run, outcomes::outcomes),
+        "tasks" => of_trials(&run, |trials| task_grid::grid(trials, get("set") == "val")),
+        "validation" => of_trials(&run, validation::validation),
         "logs" => logs_of(
             &run,
             get("log"),
@@ -91,6 +91,15 @@ pub(super) fn answer(board: &Board, name: &str, parameters: &Parameters) -> Resu
         "diagnosis" => diagnosis(&run),
         _ => return Err(Refusal::NotFound(format!("nothing is called `{name}`"))),
     })
+}
+
+/// What the trials come to; `reading` tells how many shards that are, where it is not all of them yet.
+fn of_trials(run: &Run, look: impl FnOnce(&Trials) -> Value) -> Value {
+    let mut value = run.with_trials(look);
+    if let Some((read, of)) = run.reading() {
+        value["reading"] = json!({"read": read, "of": of});
+    }
+    value
 }
 
 fn series_of(run: &Run, keys: &[&str], points: usize, range: (u64, u64)) -> Value {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,11 +22,14 @@ const IMPORTS: usize = 16;
 pub struct BoardOptions {
     /// Folders of runs, runs, or logs.
     pub roots: Vec<PathBuf>,
+    /// How long a question about trials waits while they are read, before it is answered with what is there.
+    pub patience: Duration,
 }
 
 /// The runs below some folders.
 pub struct Board {
     roots: Vec<PathBuf>,
+    patience: Duration,
     runs: RwLock<Vec<Arc<Run>>>,
     skipped: RwLock<Vec<Skipped>>,
     changes: watch::Sender<u64>,
@@ -46,6 +50,7 @@ impl Board {
                 .iter()
                 .map(|root| std::path::absolute(root).unwrap_or_else(|_| root.clone()))
                 .collect(),
+            patience: options.patience,
             runs: RwLock::default(),
             skipped: RwLock::default(),
             changes: watch::channel(0).0,
@@ -90,7 +95,7 @@ impl Board {
             .into_iter()
             .map(|found| {
                 let known = runs.iter().find(|run| run.found == found);
-                known.map_or_else(|| Arc::new(Run::new(found)), Arc::clone)
+                known.map_or_else(|| Arc::new(Run::new(found, self.patience)), Arc::clone)
             })
             .collect();
         next.extend(runs.iter().filter(|run| !run.found.path.is_absolute()).cloned());

@@ -16,6 +16,7 @@ mod redact;
 mod run;
 mod series;
 mod server;
+mod shelf;
 mod task_grid;
 mod thinking;
 mod tokens;

@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use super::find::{Found, Kind};
 use super::redact::redact;
 use super::series::{self, number};
+use super::shelf::Shelf;
 use super::trials::Trials;
 use crate::prompt::Tokenizer;
 use crate::run_dir::{History, Phase, RunDir};
 
-/// Shards are looked for at most this often.
-const SHARDS_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of the end of a log in which its newest step is looked for.
 const TAIL: usize = 128 << 10;
 /// A log that grew within this time is taken for live.
@@ -31,19 +30,23 @@ pub(super) struct Run {
     keys: Mutex<Option<(u64, Value)>>,
     tokenizer: OnceLock<Option<Tokenizer>>,
     used: Mutex<Instant>,
+    /// How long who asks for trials waits for those that are being read.
+    patience: Duration,
 }
 
 /// What is held of a run.
 pub(super) struct Loaded {
     pub(super) history: History,
-    pub(super) trials: Trials,
-    looked: Option<Instant>,
+    shelf: Shelf,
+    /// The shelf's revision that was told.
+    told: u64,
     revision: u64,
 }
 
 impl Run {
-    pub(super) fn new(found: Found) -> Self {
+    pub(super) fn new(found: Found, patience: Duration) -> Self {
         Self {
+            patience,
             found,
             imported: false,
             loaded: Mutex::new(None),
@@ -57,14 +60,14 @@ impl Run {
     pub(super) fn imported(found: Found, history: History) -> Self {
         let loaded = Loaded {
             history,
-            trials: Trials::default(),
-            looked: None,
+            shelf: Shelf::default(),
+            told: 0,
             revision: 1,
         };
         Self {
             imported: true,
             loaded: Mutex::new(Some(loaded)),
-            ..Self::new(found)
+            ..Self::new(found, Duration::ZERO)
         }
     }
 
@@ -87,8 +90,8 @@ impl Run {
             let path = self.dir().map_or_else(|| self.found.path.clone(), |dir| dir.metrics());
             let mut held = Loaded {
                 history: History::of(path),
-                trials: Trials::default(),
-                looked: None,
+                shelf: Shelf::default(),
+                told: 0,
                 revision: 0,
             };
             self.refresh_held(&mut held);
@@ -97,26 +100,30 @@ impl Run {
         look(held)
     }
 
-    /// The same with the trials, which take longer to read.
-    pub(super) fn with_trials<T>(&self, look: impl FnOnce(&Loaded) -> T) -> T {
-        let first = self.with(|held| held.looked.is_none());
-        if first
-            && let Some(dir) = self.dir()
-            && let Some(held) = self.lock().as_mut()
-        {
-            held.trials.refresh(&dir);
-            held.looked = Some(Instant::now());
+    /// Looks at the trials: those that are there, where reading all of them takes longer than whoever asks waits.
+    pub(super) fn with_trials<T>(&self, look: impl FnOnce(&Trials) -> T) -> T {
+        let shelf = self.with(|held| held.shelf.clone());
+        if let Some(dir) = self.dir() {
+            shelf.look(&dir);
+            shelf.wait(self.patience);
         }
-        self.with(look)
+        shelf.with(look)
+    }
+
+    /// Shards that are read, of how many, while that goes on.
+    pub(super) fn reading(&self) -> Option<(usize, usize)> {
+        self.lock().as_ref()?.shelf.progress()
     }
 
     fn refresh_held(&self, held: &mut Loaded) -> bool {
         let mut changed = !self.imported && held.history.refresh().unwrap_or(false);
-        if held.looked.is_some_and(|at| at.elapsed() >= SHARDS_EVERY)
+        if held.shelf.is_used()
             && let Some(dir) = self.dir()
         {
-            changed |= held.trials.refresh(&dir);
-            held.looked = Some(Instant::now());
+            held.shelf.look(&dir);
+            let now = held.shelf.revision();
+            changed |= now != held.told;
+            held.told = now;
         }
         held.revision += u64::from(changed);
         changed
@@ -152,6 +159,7 @@ impl Run {
             "path": self.found.path,
             "kind": if self.imported { "import" } else if self.found.kind == Kind::Ours { "lego" } else { "log" },
             "revision": self.revision(),
+            "reading": self.reading().map(|(read, of)| json!({"read": read, "of": of})),
         });
         let standing = match self.dir() {
             Some(dir) => of_ours(&dir),

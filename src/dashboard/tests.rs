@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -28,6 +29,7 @@ fn folder() -> tempfile::TempDir {
 fn board(folder: &tempfile::TempDir) -> Arc<Board> {
     Board::open(&BoardOptions {
         roots: vec![folder.path().to_owned()],
+        patience: Duration::from_mins(1),
     })
     .unwrap()
 }

@@ -31,9 +31,9 @@ const COLUMNS: [&str; 14] = [
 
 /// The segments of a trial; of segment `segment` the tokens from `from` on.
 pub(super) fn segments(run: &Run, index: usize, segment: usize, from: usize) -> Option<Result<Value, String>> {
-    let (trial, file) = run.with_trials(|held| {
-        let trial = held.trials.list.get(index)?.clone();
-        Some((trial.clone(), held.trials.files.get(trial.file as usize)?.clone()))
+    let (trial, file) = run.with_trials(|trials| {
+        let trial = trials.list.get(index)?.clone();
+        Some((trial.clone(), trials.files.get(trial.file as usize)?.clone()))
     })?;
     let rows = || -> Result<Vec<Row>, crate::shard::ShardError> {
         let reader = ShardReader::open(&[&file])?.with_columns(&COLUMNS)?;
@@ -121,8 +121,7 @@ fn shown(bytes: &[u8]) -> String {
 
 /// Of the newest trained rows: how the log-probs of sampled tokens are spread, and how old their weights were.
 pub(super) fn spread(run: &Run) -> Value {
-    let picked = run.with_trials(|held| {
-        let trials = &held.trials;
+    let picked = run.with_trials(|trials| {
         let mut picked: Vec<_> = trials
             .list
             .iter()

@@ -24,10 +24,9 @@ pub(super) fn folder(run: &Run, trial: &Trial) -> Option<PathBuf> {
 
 /// A trial by its number.
 pub(super) fn detail(run: &Run, index: usize) -> Option<Value> {
-    let (trial, neighbours) = run.with_trials(|held| {
-        let trial = held.trials.list.get(index)?.clone();
-        let group: Vec<Value> = held
-            .trials
+    let (trial, neighbours) = run.with_trials(|trials| {
+        let trial = trials.list.get(index)?.clone();
+        let group: Vec<Value> = trials
             .list
             .iter()
             .enumerate()
@@ -76,7 +75,7 @@ pub(super) fn detail(run: &Run, index: usize) -> Option<Value> {
 
 /// One of the trial's files, by its place in the list.
 pub(super) fn file(run: &Run, index: usize, number: usize) -> Option<Value> {
-    let trial = run.with_trials(|held| held.trials.list.get(index).cloned())?;
+    let trial = run.with_trials(|trials| trials.list.get(index).cloned())?;
     let folder = folder(run, &trial)?;
     let (name, size) = files(&folder).into_iter().nth(number)?;
     let text = text(&folder.join(&name)).unwrap_or_else(|error| error.to_string());

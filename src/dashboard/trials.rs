@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::series::number;
-use crate::run_dir::RunDir;
 use crate::shard::{Row, ShardReader};
 
 /// Rows that go through memory at a time.
@@ -107,30 +106,54 @@ pub(super) struct Trials {
 }
 
 impl Trials {
-    /// Reads the shards that appeared since. True if there were any.
-    pub(super) fn refresh(&mut self, run: &RunDir) -> bool {
-        let mut found = Vec::new();
-        for (folder, validation) in [(run.rollouts(), false), (run.eval(), true)] {
-            shards(&folder, 0, &mut |path| found.push((path, validation)));
-        }
+    /// Of these shards those that were not read, in order; and whether all was forgotten since some are gone: the run was
+    /// begun anew or taken back.
+    pub(super) fn unread(&mut self, mut found: Vec<(PathBuf, bool)>) -> (Vec<(PathBuf, bool)>, bool) {
         let there: HashSet<&PathBuf> = found.iter().map(|(path, _)| path).collect();
-        if self.known.iter().any(|path| !there.contains(path)) {
-            // The run was begun anew or taken back.
+        let anew = self.known.iter().any(|path| !there.contains(path));
+        if anew {
             *self = Self::default();
         }
-        let mut changed = false;
+        found.retain(|(path, _)| !self.known.contains(path));
         found.sort();
-        for (path, validation) in found {
-            if self.known.contains(&path) {
-                continue;
-            }
-            changed = true;
-            if let Err(error) = self.read(&path, validation) {
-                self.fault(error.to_string());
-            }
-            self.known.insert(path);
+        (found, anew)
+    }
+
+    /// What one shard holds; its fault, where it cannot be read.
+    pub(super) fn of(path: &Path, validation: bool) -> Self {
+        let mut trials = Self::default();
+        if let Err(error) = trials.read(path, validation) {
+            trials.fault(error.to_string());
         }
-        changed
+        trials
+    }
+
+    /// Adds what another shard holds.
+    pub(super) fn take(&mut self, path: &Path, other: Self) {
+        let file = self.files.len() as u32;
+        self.files.push(path.to_owned());
+        self.known.insert(path.to_owned());
+        let room = MOST_TRIALS.saturating_sub(self.list.len());
+        self.beyond += other.list.len().saturating_sub(room) + other.beyond;
+        for mut trial in other.list.into_iter().take(room) {
+            for text in [
+                &mut trial.task,
+                &mut trial.source,
+                &mut trial.agent,
+                &mut trial.endpoint,
+                &mut trial.outcome,
+                &mut trial.dropped,
+            ] {
+                *text = self.name(text);
+            }
+            for flag in &mut trial.flags {
+                *flag = self.name(flag);
+            }
+            trial.file = file;
+            self.list.push(trial);
+        }
+        other.faults.into_iter().for_each(|fault| self.fault(fault));
+        self.more_faults += other.more_faults;
     }
 
     fn fault(&mut self, fault: String) {
@@ -143,12 +166,10 @@ impl Trials {
 
     fn read(&mut self, path: &Path, validation: bool) -> Result<(), crate::shard::ShardError> {
         let reader = ShardReader::open(&[path])?.with_columns(&COLUMNS)?;
-        let file = self.files.len() as u32;
-        self.files.push(path.to_owned());
         let mut at = 0;
         reader.each_batch(path, BATCH, (0, None), |rows| {
             for row in rows {
-                self.add(&row, validation, (file, at));
+                self.add(&row, validation, at);
                 at += 1;
             }
         })
@@ -163,13 +184,12 @@ impl Trials {
         name
     }
 
-    fn add(&mut self, row: &Row, validation: bool, (file, at): (u32, u32)) {
+    fn add(&mut self, row: &Row, validation: bool, at: u32) {
         let mask = row.response_mask.as_deref().unwrap_or_default();
         let trained = mask.iter().filter(|bit| **bit != 0).count() as u32;
         if let Some(last) = self.list.last_mut()
             && row.segment_index > 0
             && *last.name == *row.trial_name
-            && last.file == file
         {
             last.tokens += mask.len() as u32;
             last.trained += trained;
@@ -215,7 +235,7 @@ impl Trials {
                 verify: row.verify_s,
                 total: row.total_s,
             },
-            file,
+            file: 0,
             row: at,
         };
         self.list.push(trial);
@@ -357,22 +377,6 @@ impl Wanted {
             "setup_s" => f64::from(trial.seconds.setup),
             "started" => trial.started,
             _ => f64::from(trial.step) + trial.started / 1e11,
-        }
-    }
-}
-
-/// Finished shards below a folder.
-fn shards(folder: &Path, depth: usize, take: &mut impl FnMut(PathBuf)) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let name = name.to_string_lossy();
-        if name.starts_with('.') {
-            continue;
-        }
-        if name.ends_with(".parquet") {
-            take(path);
-        } else if depth < 2 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            shards(&path, depth + 1, take);
         }
     }
 }

@@ -4,6 +4,8 @@ mod accounts;
 mod compare;
 mod consumption;
 mod evidence;
+#[cfg(test)]
+mod mixed_tests;
 mod run;
 mod shards;
 mod signature;

@@ -144,7 +144,10 @@ fn report(evidence: &Evidence<'_>, run: PathBuf) -> RunReport {
     }
     let explained: Vec<(&str, &str)> = matched
         .iter()
-        .flat_map(|(signature, _)| signature.explains.iter().map(|id| (*id, signature.id)))
+        .flat_map(|(signature, found)| {
+            let explains = found.explains.unwrap_or(signature.explains);
+            explains.iter().map(move |id| (*id, signature.id))
+        })
         .collect();
     let mut findings = Vec::new();
     for (signature, found) in matched {
@@ -152,6 +155,13 @@ fn report(evidence: &Evidence<'_>, run: PathBuf) -> RunReport {
             looked_at.push(looked(signature, format!("explained by {by}")));
             continue;
         }
+        let cures = match &found.cures {
+            None => signature.cures.to_vec(),
+            Some(places) => places
+                .iter()
+                .filter_map(|place| signature.cures.get(*place).copied())
+                .collect(),
+        };
         findings.push(RunFinding {
             signature: signature.id.to_owned(),
             title: signature.title.to_owned(),
@@ -159,7 +169,7 @@ fn report(evidence: &Evidence<'_>, run: PathBuf) -> RunReport {
             evidence: found.evidence,
             metrics: found.metrics,
             cause: signature.cause.to_owned(),
-            cures: signature.cures.to_vec(),
+            cures,
         });
     }
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.verdict));

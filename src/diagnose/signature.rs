@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::evidence::Evidence;
-use super::signatures::{capture, environment, learning, speed};
+use super::signatures::{capture, crash, environment, learning, speed};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
@@ -43,6 +43,28 @@ pub(super) struct Match {
     pub(super) evidence: Vec<String>,
     /// Metrics to look at.
     pub(super) metrics: Vec<String>,
+    /// Of the signature's cures those that the evidence speaks for, by their places; `None`: all.
+    pub(super) cures: Option<Vec<usize>>,
+    /// What follows from it on this evidence; `None`: all that the signature explains.
+    pub(super) explains: Option<&'static [&'static str]>,
+}
+
+impl Seen {
+    /// Only these cures are told, by their places.
+    pub(super) fn with_cures(mut self, places: impl IntoIterator<Item = usize>) -> Self {
+        if let Self::Yes(found) = &mut self {
+            found.cures = Some(places.into_iter().collect());
+        }
+        self
+    }
+
+    /// Only these follow from it.
+    pub(super) fn with_explains(mut self, explains: &'static [&'static str]) -> Self {
+        if let Self::Yes(found) = &mut self {
+            found.explains = Some(explains);
+        }
+        self
+    }
 }
 
 impl Match {
@@ -59,6 +81,8 @@ impl Match {
             verdict,
             evidence,
             metrics: metrics.iter().map(|name| (*name).to_owned()).collect(),
+            cures: None,
+            explains: None,
         })
     }
 }
@@ -73,7 +97,7 @@ pub struct Signature {
     pub needs: &'static str,
     /// What is behind it.
     pub cause: &'static str,
-    /// At most three, the first first.
+    /// The first first. Of several causes each has its own; which are told then depends on the evidence.
     pub cures: &'static [Cure],
     /// Signatures that follow from it and are not told beside it.
     pub(super) explains: &'static [&'static str],
@@ -82,8 +106,9 @@ pub struct Signature {
 
 /// All of them, in the order in which they are told.
 pub fn signatures() -> impl Iterator<Item = &'static Signature> {
-    environment::SIGNATURES
+    crash::SIGNATURES
         .iter()
+        .chain(environment::SIGNATURES)
         .chain(capture::SIGNATURES)
         .chain(learning::SIGNATURES)
         .chain(speed::SIGNATURES)

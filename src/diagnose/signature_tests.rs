@@ -6,10 +6,10 @@ use super::*;
 use crate::metrics::StepMetrics;
 use crate::run_dir::{History, Phase, RunDir, RunState, StepLog};
 
-const STEPS: u32 = 30;
+pub(super) const STEPS: u32 = 30;
 
 /// Small noise that is the same each time.
-fn noise(step: u32, salt: u32) -> f64 {
+pub(super) fn noise(step: u32, salt: u32) -> f64 {
     let mixed = step
         .wrapping_mul(2_654_435_761u32.wrapping_add(salt * 97))
         .wrapping_mul(2_246_822_519)
@@ -18,7 +18,7 @@ fn noise(step: u32, salt: u32) -> f64 {
 }
 
 /// Metrics of a run that learns.
-fn healthy(step: u32) -> Vec<(String, f64)> {
+pub(super) fn healthy(step: u32) -> Vec<(String, f64)> {
     let at = f64::from(step) / f64::from(STEPS);
     [
         ("critic/score/mean", 0.4 + 0.4 * at + 0.04 * noise(step, 1)),
@@ -51,7 +51,7 @@ fn healthy(step: u32) -> Vec<(String, f64)> {
 }
 
 /// The same with some metrics otherwise.
-fn with(changes: &dyn Fn(u32, f64) -> Vec<(&'static str, f64)>) -> impl Fn(u32) -> Vec<(String, f64)> {
+pub(super) fn with(changes: &dyn Fn(u32, f64) -> Vec<(&'static str, f64)>) -> impl Fn(u32) -> Vec<(String, f64)> {
     move |step| {
         let mut metrics = healthy(step);
         for (name, value) in changes(step, f64::from(step) / f64::from(STEPS)) {
@@ -64,7 +64,7 @@ fn with(changes: &dyn Fn(u32, f64) -> Vec<(&'static str, f64)>) -> impl Fn(u32) 
     }
 }
 
-fn log(of: &dyn Fn(u32) -> Vec<(String, f64)>) -> String {
+pub(super) fn log(of: &dyn Fn(u32) -> Vec<(String, f64)>) -> String {
     (1..=STEPS).fold(String::new(), |mut text, step| {
         let _ = write!(text, "step:{step}");
         for (name, value) in of(step) {
@@ -74,7 +74,7 @@ fn log(of: &dyn Fn(u32) -> Vec<(String, f64)>) -> String {
     })
 }
 
-fn found(report: &RunReport) -> Vec<&str> {
+pub(super) fn found(report: &RunReport) -> Vec<&str> {
     report
         .findings
         .iter()
@@ -82,9 +82,9 @@ fn found(report: &RunReport) -> Vec<&str> {
         .collect()
 }
 
-type Changes = &'static dyn Fn(u32, f64) -> Vec<(&'static str, f64)>;
+pub(super) type Changes = &'static dyn Fn(u32, f64) -> Vec<(&'static str, f64)>;
 
-const LOGS: &[(&str, Changes)] = &[
+pub(super) const LOGS: &[(&str, Changes)] = &[
     ("routing-misaligned", &|_, _| {
         vec![
             ("training/rollout_actor_probs_pearson_corr", 0.95),
@@ -193,6 +193,16 @@ const LOGS: &[(&str, Changes)] = &[
             ("inference/replica_1/running", 4.0),
         ]
     }),
+    ("replica-lost", &|step, _| {
+        let out = step > 12;
+        vec![
+            ("inference/replica_0/running", if out { 30.0 } else { 15.0 }),
+            ("inference/replica_1/running", if out { 0.0 } else { 15.0 }),
+            ("inference/replica_0/up", 1.0),
+            ("inference/replica_1/up", if out { 0.0 } else { 1.0 }),
+        ]
+    }),
+    ("frozen-model", &|step, _| vec![("actor/lr", 1e-14 * f64::from(step))]),
     ("token-drift", &|_, _| {
         vec![("capture/delivered_fraction", 0.8), ("capture/rewrites", 300.0)]
     }),
@@ -254,7 +264,7 @@ fn what_was_wrong_before_a_resume_is_not_told_again() {
 }
 
 /// A run directory with these metrics, a minute apart and ending `ago` seconds before now.
-fn directory(ago: i64, apart: i64, of: &dyn Fn(u32) -> Vec<(String, f64)>) -> (tempfile::TempDir, RunDir) {
+pub(super) fn directory(ago: i64, apart: i64, of: &dyn Fn(u32) -> Vec<(String, f64)>) -> (tempfile::TempDir, RunDir) {
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::create(&folder.path().join("run")).unwrap();
     let (mut log, _) = StepLog::open(&run, None, false).unwrap();
@@ -270,14 +280,14 @@ fn directory(ago: i64, apart: i64, of: &dyn Fn(u32) -> Vec<(String, f64)>) -> (t
     (folder, run)
 }
 
-fn state(run: &RunDir, phase: Phase, change: impl Fn(&mut RunState)) {
+pub(super) fn state(run: &RunDir, phase: Phase, change: impl Fn(&mut RunState)) {
     let mut state = RunState::new(phase);
     state.step = u64::from(STEPS);
     change(&mut state);
     run.write_state(&state).unwrap();
 }
 
-fn trial(run: &RunDir, number: u32, output: &str) {
+pub(super) fn trial(run: &RunDir, number: u32, output: &str) {
     let folder = run.trial(u64::from(STEPS), false, &format!("task__{number:02}"));
     std::fs::create_dir_all(folder.join("verifier")).unwrap();
     std::fs::write(folder.join("result.json"), r#"{"outcome": "completed", "reward": 0.0}"#).unwrap();
@@ -347,7 +357,7 @@ fn every_signature_is_tried_and_its_cures_name_keys_that_exist() {
     for signature in signatures() {
         let tried = LOGS.iter().any(|(id, _)| *id == signature.id) || in_directories.contains(&signature.id);
         assert!(tried, "{} is not tried", signature.id);
-        assert!((1..=3).contains(&signature.cures.len()), "{}", signature.id);
+        assert!((1..=4).contains(&signature.cures.len()), "{}", signature.id);
         for id in signature.explains {
             assert!(
                 signatures().any(|other| other.id == *id),

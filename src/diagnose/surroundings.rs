@@ -30,6 +30,8 @@ pub(super) struct Surroundings {
     pub(super) began: Option<f64>,
     pub(super) now: f64,
     pub(super) experts: Option<bool>,
+    /// Addresses of the engines, in their order.
+    pub(super) endpoints: Vec<String>,
     pub(super) trials: Vec<SeenTrial>,
     /// Trials that began and have no result yet.
     pub(super) open_trials: Vec<String>,
@@ -45,12 +47,14 @@ impl Surroundings {
             .map(|holder| holder.since.as_millisecond() as f64 / 1000.0);
         let began = began.or_else(|| newest_events(&run.events()));
         let (trials, open_trials) = newest_trials(&run.trials());
+        let config = config(&run.config());
         Ok(Self {
             alive,
             // The first start is the whole run.
             began: began.filter(|_| state.starts > 1),
             now: now(),
-            experts: experts(&run.config()),
+            experts: config.as_ref().and_then(experts),
+            endpoints: config.as_ref().map(endpoints).unwrap_or_default(),
             trials,
             open_trials: if alive { open_trials } else { Vec::new() },
             state: Some(state),
@@ -79,9 +83,20 @@ fn newest_events(folder: &Path) -> Option<f64> {
         .reduce(f64::max)
 }
 
+fn config(path: &Path) -> Option<toml::Table> {
+    std::fs::read_to_string(path).ok()?.parse().ok()
+}
+
+fn endpoints(config: &toml::Table) -> Vec<String> {
+    let listed = config
+        .get("engine")
+        .and_then(|engine| engine.get("endpoints")?.as_array());
+    let named = listed.into_iter().flatten().filter_map(toml::Value::as_str);
+    named.map(str::to_owned).collect()
+}
+
 /// Whether the model's own config has experts.
-fn experts(config: &Path) -> Option<bool> {
-    let config: toml::Table = std::fs::read_to_string(config).ok()?.parse().ok()?;
+fn experts(config: &toml::Table) -> Option<bool> {
     let model = config.get("policy")?.get("model")?.as_str()?;
     let text = std::fs::read(Path::new(model).join("config.json")).ok()?;
     let model: Value = serde_json::from_slice(&text).ok()?;

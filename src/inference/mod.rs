@@ -26,7 +26,7 @@ pub use remote::{RemoteOptions, endpoint_problem};
 pub use replay::{RecordedTurn, Recording, ReplayEngine};
 pub use request::{
     Balanced, EngineLoad, EngineUsage, EventSource, Finish, GenerateRequest, Generation, GenerationEvent, PauseMode,
-    RequestOrigin, Sampling, TokenDelta,
+    ReplicaLoad, RequestOrigin, Sampling, TokenDelta,
 };
 pub use sglang::SglangEngine;
 pub use vllm::VllmEngine;
@@ -85,6 +85,11 @@ pub trait Engine: Send + Sync {
 
     /// How busy it is.
     fn load(&self) -> EngineLoad;
+
+    /// The engines that it is made of, in their order; none where it is one itself.
+    fn replicas(&self) -> Vec<ReplicaLoad> {
+        Vec::new()
+    }
 
     /// What balances it has done; `None`: nothing does.
     fn balanced(&self) -> Option<Balanced> {

@@ -226,6 +226,19 @@ pub struct EngineLoad {
     pub preemptions: u64,
 }
 
+/// One of several engines, as who spreads requests over them sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaLoad {
+    /// Its name: a server's address.
+    pub name: String,
+    /// False where it is given no requests because it failed.
+    pub is_up: bool,
+    /// Requests that it was given and that have not ended.
+    pub in_flight: u32,
+    /// What it says of itself.
+    pub load: EngineLoad,
+}
+
 /// What stands before engines has done, and what is so now.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Balanced {

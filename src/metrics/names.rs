@@ -200,11 +200,17 @@ metrics! {
     watch "val/version_span" ["updates"] "Updates between the oldest and the newest token of a validation";
     down "buffer/voided" ["entries"] "Ledger entries voided at resume";
     watch "buffer/available" ["episodes"] "Durable episodes not consumed yet";
-    watch "inference/running" ["requests"] "Requests in generation";
-    down "inference/waiting" ["requests"] "Requests waiting";
-    down "inference/preemptions" ["requests"] "Requests preempted";
+    watch "inference/running" ["requests"] "Requests in generation, mean over the step";
+    down "inference/waiting" ["requests"] "Requests that wait at an engine, mean over the step";
+    down "inference/preemptions" ["requests"] "Requests preempted during the step";
     watch "inference/kv_usage" ["share"] "Key-value cache in use";
     up "inference/prefix_hit" ["share"] "Prompt tokens found in a cache";
+    watch "inference/replica_<n>/running" ["requests"] "Requests that this replica was given and that had not ended, mean over the step";
+    down "inference/replica_<n>/waiting" ["requests"] "Of this replica's, those that wait, as it says";
+    watch "inference/replica_<n>/kv_usage" ["share"] "Of this replica's key-value cache, what is in use";
+    up "inference/replica_<n>/prefix_hit" ["share"] "Prompt tokens that this replica found in its cache";
+    down "inference/replica_<n>/preemptions" ["requests"] "Requests that this replica preempted";
+    up "inference/replica_<n>/up" ["share"] "Time of sampling during which this replica was given requests";
 }
 
 /// What is known of the metric of this name; `None` for a name that no entry fits.

@@ -39,6 +39,7 @@ impl Online {
                 step,
                 phase: Phase::Generate,
             });
+            self.stack.sampling_begins();
             let Some(sampled) = self.sample(job, run, step).await? else {
                 break;
             };
@@ -49,6 +50,7 @@ impl Online {
                 began.elapsed().as_secs_f64(),
                 config.sandbox.concurrency,
             );
+            self.stack.engine_figures(&mut metrics);
             (job.observer)(PipelineEvent::Phase {
                 step,
                 phase: Phase::Update,

@@ -7,6 +7,7 @@
 mod asynchronous;
 mod blocking;
 mod collect;
+mod engine_gauge;
 mod engines;
 mod error;
 mod evaluation;

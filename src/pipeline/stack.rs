@@ -9,11 +9,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::engine_gauge::EngineGauge;
 use super::engines::Serving;
 use super::first::First;
 use super::front::{Front, serve};
 use super::{PipelineError, PipelineEvent, PipelineObserver};
 use crate::config::{BackendName, RunConfig, UnparsedToolCall};
+use crate::metrics::StepMetrics;
 use crate::proxy::Proxy;
 use crate::rollout::{Harbor, HarborAgent, TrialContext, image_of};
 use crate::sandbox::docker::{DockerBackend, DockerOptions};
@@ -73,6 +75,8 @@ pub(super) struct Stack {
     pub context: Arc<TrialContext>,
     /// What its shards say of themselves.
     pub shard_meta: ShardMeta,
+    /// Absent where nothing of the run's own answers.
+    gauge: Option<EngineGauge>,
     engine: Serving,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
@@ -126,6 +130,7 @@ impl Stack {
             Some(harbor) => Arc::new(HarborAgent::new(harbor, &config.scaffold)),
             None => scaffold::by_name(&config.scaffold).map_err(|error| PipelineError::Config(error.to_string()))?,
         };
+        let answers = front.options.policy().map(|policy| Arc::clone(&policy.engine));
         let proxy = Proxy::new(front.options);
         let stop = CancellationToken::new();
         let server = serve(&proxy, front.listener, &stop);
@@ -169,10 +174,25 @@ impl Stack {
         Ok(Self {
             context,
             shard_meta,
+            gauge: answers.map(EngineGauge::start),
             engine: front.serving,
             stop,
             server,
         })
+    }
+
+    /// A stretch of sampling begins, of which [`Self::engine_figures`] will tell.
+    pub(super) fn sampling_begins(&self) {
+        if let Some(gauge) = &self.gauge {
+            gauge.begin();
+        }
+    }
+
+    /// Writes how busy the engines were since a stretch of sampling began, or since this was asked last.
+    pub(super) fn engine_figures(&self, metrics: &mut StepMetrics) {
+        if let Some(gauge) = &self.gauge {
+            gauge.take(metrics);
+        }
     }
 
     /// Serves these weights from now on. Sessions stay, caches that older weights filled do not.

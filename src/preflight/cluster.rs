@@ -55,8 +55,8 @@ pub(super) async fn look(run: &Loaded, init_exe: &Path) -> Vec<Finding> {
     vec![Finding::pass(ID, text)]
 }
 
-/// Of the first task whose image the cluster could pull.
-fn image_of_a_task(run: &Loaded) -> Option<Image> {
+/// Of the first task whose image could be pulled.
+pub(super) fn image_of_a_task(run: &Loaded) -> Option<Image> {
     let data = &run.config.data;
     let paths = data.train.iter().chain(&data.val);
     paths.filter_map(|path| TaskIndex::read(path).ok()).find_map(|index| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Finding, model};
+use super::{Finding, images, model};
 use crate::config::{BackendName, EngineKind, Loaded};
 use crate::inference::{Engine, EngineError, RemoteOptions, SglangEngine, VllmEngine, check_logprobs};
 use crate::prompt::Tokenizer;
@@ -14,7 +14,7 @@ use crate::sandbox::docker::{DockerBackend, DockerOptions};
 use crate::trajectory::{PolicyVersion, TokenId};
 
 /// Their names.
-pub(super) const IDS: [&str; 3] = ["run-live", "engine-live", "images"];
+pub(super) const IDS: [&str; 2] = ["run-live", "engine-live"];
 /// Time for one server to answer all that is asked of it.
 const SERVER: Duration = Duration::from_secs(30);
 /// Time for the container engine.
@@ -33,7 +33,7 @@ pub(super) async fn look(run: &Loaded, init_exe: &Path, only: &[String]) -> Vec<
             found.push(server(run, endpoint).await);
         }
     }
-    if wanted(IDS[2]) && run.config.sandbox.backend == BackendName::Docker {
+    if wanted(images::ID) && run.config.sandbox.backend == BackendName::Docker {
         found.push(docker(run, init_exe).await);
     }
     found
@@ -138,7 +138,7 @@ async fn ask(run: &Loaded, endpoint: &str) -> Result<String, EngineError> {
 }
 
 async fn docker(run: &Loaded, init_exe: &Path) -> Finding {
-    let id = IDS[2];
+    let id = images::ID;
     let section = &run.config.sandbox.docker;
     let backend = DockerBackend::new(DockerOptions {
         host: section.host.clone(),

@@ -1,27 +1,32 @@
 //! `memory`: what the embedded trainer and engine take at most, term by term, against what this machine has.
 //!
 //! The trainer holds the weights as numbers, as tensors, packed for its kernels and transposed for the way back (4), AdamW's
-//! moments (2), and the gradients of each worker; the engine holds its own, and while new ones are published both. Measured on
-//! random models of 12.8 and 50.7 million weights with two workers: within 4%, of which nearly all is these terms.
+//! moments (2), and the gradients of each worker twice while one is added to the other; the engine holds its own. Its keys and
+//! values stay for a session's next turn until the weights change, so that a step's sessions add up. Measured by
+//! `tests/bench/memory_peak.py` on models of 2.8 and 12.8 million weights whose answers fill the window.
 
 use std::fmt::Write as _;
 
 use lego_policy::ModelConfig;
 
-use super::{Check, Context, Finding, Purpose};
+use super::{Check, Context, Finding, Purpose, tasks};
 use crate::config::{AdvantageName, ByteSize, DeviceName, EngineKind, Loaded};
 
 pub(super) struct Memory;
 
 /// Floats of activations that a worker keeps; beyond that it keeps each layer's input alone.
 const KEPT: u64 = 1 << 28;
+/// Floats of probabilities that a worker keeps.
+const KEPT_PROBABILITIES: u64 = 1 << 24;
+/// Floats of logits that a worker has at a time.
+const LOGITS: u64 = 1 << 20;
 /// Floats that the workers' gradients may take together.
 const GRADIENTS: u64 = 1 << 30;
-/// The program itself, its threads and buffers.
-const BASE: u64 = 64 << 20;
+/// What a run of the smallest model takes: the program, its threads, tokenizer, sandboxes and rows.
+const BASE: u64 = 130 << 20;
 const FLOAT: u64 = 4;
 /// Terms that are bounds.
-const BOUNDS: [&str; 2] = ["keys and values", "activations"];
+const BOUNDS: [&str; 3] = ["keys and values", "activations", "log-probs"];
 
 impl Check for Memory {
     fn id(&self) -> &'static str {
@@ -42,7 +47,7 @@ impl Check for Memory {
         let (Some(shape), Some(there)) = (shape.and_then(|text| ModelConfig::from_json(&text).ok()), machine()) else {
             return Vec::new();
         };
-        let terms = terms(run, &shape);
+        let terms = terms(context, &shape);
         let peak: u64 = terms.iter().map(|term| term.1).sum();
         // Caches and activations are bounds that short episodes never reach; the others are taken in any case.
         let sure = peak
@@ -70,40 +75,126 @@ impl Check for Memory {
     }
 }
 
+/// Bytes of the weights as the trainer holds them.
+pub(super) fn weight_bytes(shape: &ModelConfig) -> u64 {
+    shape.parameter_count() as u64 * FLOAT
+}
+
+/// Floats that one token takes in an update: in each layer, and beside the layers.
+fn floats_of_a_token(shape: &ModelConfig) -> (u64, u64) {
+    let hidden = shape.hidden_size as u64;
+    let queries = (shape.num_attention_heads * shape.head_dim) as u64;
+    let keys = (shape.num_key_value_heads * shape.head_dim) as u64;
+    let (inner, wide) = match &shape.moe {
+        None => (3 * shape.intermediate_size, shape.intermediate_size),
+        Some(moe) => {
+            let width = moe.per_token * (3 * moe.intermediate_size + 2 * shape.hidden_size);
+            (moe.experts + width, moe.per_token * moe.intermediate_size)
+        }
+    };
+    let in_a_layer = 5 * hidden + 3 * queries + 3 * keys + inner as u64;
+    // Rows and their gradient, the head's, and what a layer's way back needs.
+    let beside = 7 * hidden + wide as u64 + 2 * queries + 4 * keys;
+    (in_a_layer, beside)
+}
+
+/// Rows and their tokens that are computed at a time.
+struct MicroBatch {
+    rows: u64,
+    window: u64,
+}
+
+impl MicroBatch {
+    fn of(run: &Loaded, shape: &ModelConfig) -> Self {
+        let (data, rollout, train) = (&run.config.data, &run.config.rollout, &run.config.train);
+        let both = u64::from(data.max_prompt_tokens) + u64::from(data.max_response_tokens);
+        let model = run.config.policy.max_model_len.map_or(u64::MAX, u64::from);
+        let window = both.min(model).min(shape.max_position_embeddings as u64).max(1);
+        let groups = train.mini_batch.unwrap_or(rollout.groups_per_step);
+        let in_mini_batch = u64::from(groups) * u64::from(rollout.group_size);
+        let fit = u64::from(train.max_tokens_per_micro_batch) / window;
+        Self {
+            rows: fit.min(in_mini_batch).max(1),
+            window,
+        }
+    }
+
+    /// Bytes of what an update keeps for its way back.
+    fn activations(&self, shape: &ModelConfig, workers: u64) -> u64 {
+        let (in_a_layer, beside) = floats_of_a_token(shape);
+        let layers = shape.num_hidden_layers as u64;
+        let tokens = self.rows.div_ceil(workers) * self.window;
+        let all = tokens * layers * in_a_layer;
+        let kept = if all <= KEPT {
+            all
+        } else {
+            tokens * (layers * shape.hidden_size as u64 + in_a_layer)
+        };
+        let probabilities = tokens * shape.vocab_size as u64;
+        let head = probabilities.min(LOGITS)
+            + Some(probabilities)
+                .filter(|all| *all <= KEPT_PROBABILITIES)
+                .unwrap_or(0);
+        let of_a_worker = (kept + tokens * beside + head) * FLOAT;
+        of_a_worker * self.rows.min(workers)
+    }
+
+    /// Bytes of scoring without a way back: one layer at a time, in buffers of its own.
+    fn log_probs(&self, run: &Loaded, shape: &ModelConfig, threads: u64) -> u64 {
+        let (in_a_layer, _) = floats_of_a_token(shape);
+        let budget = (u64::from(run.config.train.max_tokens_per_micro_batch) / threads).max(self.window);
+        let tokens = (self.rows * self.window).min(budget * threads);
+        let head = (tokens * shape.vocab_size as u64).min(threads * LOGITS);
+        (tokens * (in_a_layer + 4 * shape.hidden_size as u64) + head) * FLOAT
+    }
+}
+
+/// Bytes of keys and values: of all sessions that are sampled by the same weights, of a step or of a validation, as long as
+/// they may become. Rows of a cache double as they grow, so that half as much again is there.
+fn keys_and_values(context: Context<'_>, shape: &ModelConfig, window: u64) -> u64 {
+    let config = &context.run.config;
+    let rollout = &config.rollout;
+    let groups = u64::from(rollout.groups_per_step) + u64::from(rollout.max_extra_groups);
+    let mut sessions = groups * u64::from(rollout.group_size);
+    if config.eval.every > 0 || config.eval.before_train {
+        let tasks: u64 = config.data.val.iter().map(|path| tasks::count(path)).sum();
+        sessions = sessions.max(tasks * (u64::from(config.eval.samples) + u64::from(config.eval.greedy)));
+    }
+    let bytes = (shape.kv_bytes_per_token() as u64).saturating_mul(window);
+    let bound = config.engine.kv_memory.0;
+    bytes.saturating_mul(sessions).min(bound).saturating_mul(3) / 2
+}
+
 /// What takes memory, and how much at most.
-fn terms(run: &Loaded, shape: &ModelConfig) -> Vec<(&'static str, u64)> {
+fn terms(context: Context<'_>, shape: &ModelConfig) -> Vec<(&'static str, u64)> {
+    let run = context.run;
     let config = &run.config;
-    let weights = shape.parameter_count() as u64 * FLOAT;
+    let weights = weight_bytes(shape);
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
-    let rows = u64::from(config.rollout.groups_per_step) * u64::from(config.rollout.group_size);
-    let workers = threads.min(rows).min((GRADIENTS * FLOAT / weights.max(1)).max(1));
-    let window = u64::from(config.data.max_prompt_tokens) + u64::from(config.data.max_response_tokens);
-    let tokens = u64::from(config.train.max_tokens_per_micro_batch).min(rows * window);
-    let layers = shape.num_hidden_layers as u64;
-    let heads = ((shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim) as u64;
-    let each = 5 * shape.hidden_size as u64 + 3 * heads + 3 * shape.intermediate_size as u64;
-    let activations = (tokens * layers * each).min(workers * KEPT) + tokens * shape.vocab_size.min(4096) as u64;
+    let batch = MicroBatch::of(run, shape);
+    let workers = threads.min(batch.rows).min((GRADIENTS * FLOAT / weights.max(1)).max(1));
+    // Where the workers are few, the packing of the next version takes more than they do.
+    let gradients = (2 * workers).max(4);
+    let train = config.train.resolve(config.rollout.groups_per_step).ok();
     let mut terms = vec![
         ("weights for the update", 4 * weights),
         ("optimizer", 2 * weights),
-        ("gradients", workers * weights),
+        ("gradients", gradients * weights),
     ];
     if config.train.kl_coef > 0.0 {
         terms.push(("reference", 2 * weights));
     }
-    if config
-        .train
-        .resolve(config.rollout.groups_per_step)
-        .is_ok_and(|train| train.advantage == AdvantageName::Gae)
-    {
-        terms.push(("critic", (6 + workers) * weights));
+    if train.is_some_and(|train| train.advantage == AdvantageName::Gae) {
+        terms.push(("critic", (6 + gradients) * weights));
     }
     if config.engine.kind == EngineKind::Embedded {
-        terms.push(("engine", 2 * weights));
-        let cache = shape.kv_bytes_per_token() as u64 * window * u64::from(config.engine.max_running);
-        terms.push(("keys and values", config.engine.kv_memory.0.min(cache)));
+        terms.push(("engine", weights));
+        terms.push(("keys and values", keys_and_values(context, shape, batch.window)));
     }
-    terms.push(("activations", activations * FLOAT));
+    terms.push(("activations", batch.activations(shape, workers)));
+    if !config.train.bypass_old_logprob {
+        terms.push(("log-probs", batch.log_probs(run, shape, threads)));
+    }
     terms.push(("the rest", BASE));
     terms
 }
@@ -120,7 +211,7 @@ fn machine() -> Option<u64> {
     Some(all.min(bound))
 }
 
-fn shown(bytes: u64) -> ByteSize {
+pub(super) fn shown(bytes: u64) -> ByteSize {
     ByteSize(bytes.next_multiple_of(1 << 20))
 }
 
@@ -129,29 +220,73 @@ mod tests {
     use super::*;
     use crate::config::{Layers, load};
 
-    #[test]
-    fn the_terms_are_those_that_were_measured() {
-        // 512·384 + 8·(384·384·2 + 2·384·128 + 3·384·1024 + 2·384) + 384 weights; peak 573 MB of a first step.
-        let shape = ModelConfig {
-            hidden_size: 384,
-            num_hidden_layers: 8,
-            num_attention_heads: 6,
-            num_key_value_heads: 2,
+    fn shape() -> ModelConfig {
+        // 512·256 + 4·(256·256·4 + 3·256·512 + 2·256) + 256 weights.
+        ModelConfig {
+            hidden_size: 256,
+            num_hidden_layers: 4,
+            num_attention_heads: 4,
+            num_key_value_heads: 4,
             head_dim: 64,
-            intermediate_size: 1024,
+            intermediate_size: 512,
+            max_position_embeddings: 32_768,
             tie_word_embeddings: true,
             ..ModelConfig::tiny(512)
-        };
-        let run = load(&Layers::text("rollout.groups_per_step = 1\nrollout.group_size = 2\ndata.max_prompt_tokens = 4\ndata.max_response_tokens = 4\n")).unwrap();
-        let terms = terms(&run, &shape);
-        let of = |name: &str| terms.iter().find(|term| term.0 == name).map_or(0, |term| term.1);
-        let weights = shape.parameter_count() as u64 * 4;
-        assert_eq!(
-            (of("weights for the update"), of("optimizer"), of("engine")),
-            (4 * weights, 2 * weights, 2 * weights)
+        }
+    }
+
+    fn of(more: &str) -> Vec<(&'static str, u64)> {
+        let text = format!(
+            "rollout.groups_per_step = 2\nrollout.group_size = 4\ndata.max_prompt_tokens = 128\n\
+             data.max_response_tokens = 896\ntrain.mini_batch = 2\n{more}"
         );
-        assert!(of("gradients") == weights || of("gradients") == 2 * weights);
-        assert_eq!(of("reference"), 0);
+        let run = load(&Layers::text(&text)).unwrap();
+        let context = Context {
+            run: &run,
+            purpose: Purpose::Whole,
+        };
+        terms(context, &shape())
+    }
+
+    fn term(terms: &[(&'static str, u64)], name: &str) -> u64 {
+        terms.iter().find(|term| term.0 == name).map_or(0, |term| term.1)
+    }
+
+    #[test]
+    fn the_terms_by_hand() {
+        let weights = shape().parameter_count() as u64 * 4;
+        assert_eq!(weights, 4 * 2_754_816);
+        // One row at a time, of 1024 tokens; one worker, so that the next version's packing counts.
+        let one = of("train.max_tokens_per_micro_batch = 1024\ntrain.bypass_old_logprob = true");
+        assert_eq!(term(&one, "weights for the update"), 4 * weights);
+        assert_eq!(term(&one, "gradients"), 4 * weights);
+        assert_eq!(
+            (term(&one, "engine"), term(&one, "reference"), term(&one, "log-probs")),
+            (weights, 0, 0)
+        );
+        // A layer: 5·256 + 3·256 + 3·256 + 3·512 = 4352 a token; beside: 7·256 + 512 + 2·256 + 4·256 = 3840; probabilities twice.
+        assert_eq!(term(&one, "activations"), 4 * 1024 * (4 * 4352 + 3840 + 2 * 512));
+        // Eight sessions of 1024 tokens, each of 4 layers · 2 · 256 floats, and half as much again.
+        assert_eq!(term(&one, "keys and values"), 8 * 1024 * 4 * 2 * 256 * 4 * 3 / 2);
+        // All eight rows at a time take eight times as much, however many workers share them, but for logits.
+        let all = of("train.max_tokens_per_micro_batch = 8192");
+        assert!(term(&all, "activations") >= 8 * 4 * 1024 * (4 * 4352 + 3840 + 512));
+        assert!(term(&all, "log-probs") >= 4 * 8192 * (4352 + 4 * 256));
+        // A window that the policy bounds, and a cache that the engine does.
+        let small = of("policy.max_model_len = 512\nengine.kv_memory = \"1MiB\"");
+        assert_eq!(term(&small, "keys and values"), (1 << 20) * 3 / 2);
         assert!(machine().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn a_validation_of_many_tasks_fills_the_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("val.jsonl");
+        std::fs::write(&path, "{}\n".repeat(10)).unwrap();
+        let val = format!(
+            "data.val = [\"{}\"]\neval.every = 1\neval.samples = 3\neval.greedy = true",
+            path.display()
+        );
+        assert_eq!(term(&of(&val), "keys and values"), 5 * term(&of(""), "keys and values"));
     }
 }

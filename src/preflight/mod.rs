@@ -7,16 +7,21 @@ mod agent;
 mod asynchronous;
 mod batch;
 mod chat_template;
+mod clock;
 mod cluster;
 mod engine;
+mod gpu;
 mod habits;
+mod images;
 mod import;
 mod live;
 mod memory;
 mod model;
 mod model_files;
+mod network;
 mod pages;
 mod paths;
+mod reach;
 mod report;
 mod sandbox;
 mod schedule;
@@ -119,6 +124,8 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(habits::Routing),
         Box::new(habits::Validation),
         Box::new(sandbox::Sandbox),
+        Box::new(images::Images),
+        Box::new(network::Network),
         Box::new(agent::Agent),
         Box::new(secrets::Secrets),
     ]
@@ -135,14 +142,27 @@ pub fn ids() -> Vec<&'static str> {
         .iter()
         .map(|check| check.id())
         .chain(live::IDS)
-        .chain([cluster::ID])
+        .chain([gpu::ID, clock::ID, cluster::ID])
         .collect()
 }
 
 /// The live checks, all or those named: they ask other machines, and leave nothing there. `init_exe` is this program.
 async fn run_live(run: &Loaded, init_exe: &Path, only: &[String]) -> Vec<Finding> {
+    let wanted = |id: &str| only.is_empty() || only.iter().any(|name| name == id);
     let mut found = Box::pin(live::look(run, init_exe, only)).await;
-    if only.is_empty() || only.iter().any(|id| id == cluster::ID) {
+    if wanted(gpu::ID) {
+        found.extend(gpu::look(run).await);
+    }
+    let answers = found
+        .iter()
+        .all(|finding| finding.check != images::ID || finding.status < Status::Fatal);
+    if wanted(network::ID) {
+        found.extend(Box::pin(reach::look(run, init_exe, answers)).await);
+    }
+    if wanted(clock::ID) {
+        found.extend(Box::pin(clock::look(run)).await);
+    }
+    if wanted(cluster::ID) {
         found.extend(cluster::look(run, init_exe).await);
     }
     found

@@ -110,10 +110,10 @@ const PAGES: &[Page] = &[
     },
     Page {
         id: "network",
-        fatal: "",
-        warn: "tests of a task that fetch something while their phase reaches nothing",
-        why: "The tests fail for want of what they fetch, and the reward is zero for all that the agent did.",
-        instead: "Put it into the image, or `allowed_hosts` in `[verifier]` of task.toml.",
+        fatal: "tests of a task that fetch something while their phase reaches nothing; live: a hosted API that is not reached from here; the proxy, where a sandbox does not reach it",
+        warn: "live: a registry that is not reached from here; a host that tasks may reach and that does not answer inside a sandbox",
+        why: "Tests fail for want of what they fetch, and the reward is zero for all that the agent did; an agent that does not reach the model does nothing at all. Live, one sandbox is made and destroyed: what is reached from here need not be reached from there.",
+        instead: "Put what is fetched into the image, or `allowed_hosts` in `[verifier]` of task.toml; for the proxy an address as `listen` below `[proxy]` that sandboxes reach.",
     },
     Page {
         id: "sandbox",
@@ -124,10 +124,10 @@ const PAGES: &[Page] = &[
     },
     Page {
         id: "images",
-        fatal: "a kubeconfig that is not there",
-        warn: "tasks on a cluster or engine that name their images without a mirror",
-        why: "Hundreds of trials pull at the same time.",
-        instead: "`mirror` below `[sandbox]`.",
+        fatal: "a kubeconfig that is not there; live: a container engine that does not answer, an image of which no sandbox can be made",
+        warn: "tasks on a cluster or engine that name more than a few images, without a mirror",
+        why: "Hundreds of trials pull at the same time, each node every image, and whole; public registries also bound how much one address may pull.",
+        instead: "`mirror` below `[sandbox]`: a registry near the nodes, best one from which they pull lazily (eStargz, Nydus).",
     },
     Page {
         id: "agent",
@@ -149,6 +149,20 @@ const PAGES: &[Page] = &[
         warn: "a full /dev/shm; ports that are taken",
         why: "Two writers of one run would destroy it.",
         instead: "Wait for it, stop it, or write another `name` below `[run]`.",
+    },
+    Page {
+        id: "gpu",
+        fatal: "a GPU that is not there; less free on it than weights and gradients take",
+        warn: "another process that computes on it, told with those that it comes from",
+        why: "A run that shares its GPU fails at its first long batch, or makes the other one fail.",
+        instead: "End what works on it, or write another `device` below `[policy]`. Asked of `nvidia-smi`; where that is missing, nothing is looked at.",
+    },
+    Page {
+        id: "clock",
+        fatal: "",
+        warn: "a server or container engine whose clock differs from this machine's by more than 5 s",
+        why: "Certificates count as expired or not valid yet, and times in logs of two machines do not compare.",
+        instead: "Set both by the same time server (NTP).",
     },
     Page {
         id: "cluster",

@@ -1,7 +1,7 @@
 //! `schedule`: the learning rate is above zero while the run learns.
 
 use super::{Check, Context, Finding};
-use crate::config::SchedulerName;
+use crate::config::{SMALLEST_RATE, SchedulerName};
 
 pub(super) struct Schedule;
 
@@ -21,9 +21,15 @@ impl Check for Schedule {
         if !context.purpose.trains() {
             return found;
         }
-        if train.lr <= 0.0 {
+        if train.lr < SMALLEST_RATE {
+            let rate = if train.lr == 0.0 {
+                "0".to_owned()
+            } else {
+                format!("{:e}", train.lr)
+            };
+            let text = format!("train.lr = {rate}: no step would change the policy");
             found.push(
-                Finding::fatal(self.id(), "train.lr = 0: no step would change the policy")
+                Finding::fatal(self.id(), text)
                     .at(run, "train.lr")
                     .help("write `lr = 1e-6`"),
             );

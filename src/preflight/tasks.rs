@@ -46,6 +46,33 @@ pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Op
     (!faults.is_empty()).then(|| fatal(text).help(again))
 }
 
+/// The tasks of each index that the run draws from or validates on, with the key that names it; those that cannot be read
+/// are left out, and so are indexes that are no files of Parquet: what is wrong with them `look` tells.
+pub(super) fn named(context: Context<'_>) -> Vec<(&'static str, Vec<Task>)> {
+    let data = &context.run.config.data;
+    let train = data.train.iter().filter(|_| context.purpose.draws_tasks());
+    let paths = train.map(|path| ("data.train", path));
+    let paths = paths.chain(data.val.iter().map(|path| ("data.val", path)));
+    let read = |(key, path): (&'static str, &std::path::PathBuf)| {
+        let is_index = path.is_file() && path.extension().is_some_and(|ending| ending == "parquet");
+        let index = is_index.then(|| TaskIndex::read(path).ok()).flatten()?;
+        let load = |row| Task::load(&index.task_dir(row)).ok();
+        Some((key, index.rows.iter().filter_map(load).collect()))
+    };
+    paths.filter_map(read).collect()
+}
+
+/// How many tasks a file names: rows of an index, or lines; 0 where it cannot be read.
+pub(super) fn count(path: &Path) -> u64 {
+    if path.extension().is_some_and(|ending| ending == "parquet") {
+        return TaskIndex::read(path).map_or(0, |index| index.rows.len() as u64);
+    }
+    let text = std::fs::read(path).unwrap_or_default();
+    text.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .count() as u64
+}
+
 /// Why this task cannot be used, or not on this backend.
 fn fault(dir: &Path, context: Context<'_>) -> Option<String> {
     let task = match Task::load(dir) {

@@ -30,6 +30,7 @@ pub use event::{Observer, RolloutEvent};
 pub(crate) use harbor::without_effect;
 pub use harbor::{Harbor, HarborAgent, HarborError};
 pub use image::{image_of, unfit};
+pub use network::{of_agent as reached_by_agent, of_verifier as reached_by_tests};
 pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;
 pub use summary::{OutcomeRow, RolloutSummary};

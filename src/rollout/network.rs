@@ -5,7 +5,7 @@ use crate::task::{EnvironmentConfig, NetworkMode, NetworkPolicy, Stage, Task};
 
 /// While the agent works: the run's word, else the task's for this phase, else what the task says of its environment,
 /// else nothing. An agent that reaches the internet finds the fix there: a task must ask for it.
-pub(super) fn of_agent(task: &Task, stage: &Stage, section: &SandboxSection) -> NetworkPolicy {
+pub fn of_agent(task: &Task, stage: &Stage, section: &SandboxSection) -> NetworkPolicy {
     let environment = &task.config.environment;
     let said = stage.agent_network.clone();
     let said = said.or_else(|| says(environment).then(|| environment.network()));
@@ -24,7 +24,7 @@ pub(super) fn of_agent(task: &Task, stage: &Stage, section: &SandboxSection) -> 
 }
 
 /// While the tests run: the task's word for this phase, else its environment's, which is everything if nothing is said.
-pub(super) fn of_verifier(task: &Task, stage: &Stage) -> NetworkPolicy {
+pub fn of_verifier(task: &Task, stage: &Stage) -> NetworkPolicy {
     let environment = stage.verifier_environment.as_ref().unwrap_or(&task.config.environment);
     stage.verifier_network.clone().unwrap_or_else(|| environment.network())
 }

@@ -8,3 +8,4 @@ mod prepare;
 mod streams;
 mod watching;
 mod workspace;
+mod wrong_files;

@@ -67,6 +67,36 @@ fn a_starter_is_written_once() {
 }
 
 #[test]
+fn a_check_has_a_page() {
+    insta::assert_snapshot!(work().lego(&["preflight", "--explain", "network"]));
+    insta::assert_snapshot!(work().lego(&["preflight", "--explain", "netwrok"]));
+}
+
+#[test]
+fn what_is_to_be_reached_is_dialled_from_here_and_from_inside_a_sandbox() {
+    let preflight = |set: &[&str]| {
+        let mut arguments = vec!["preflight", "--only", "network", "--format", "table"];
+        arguments.extend(set.iter().flat_map(|value| ["--set", value]));
+        work().lego(&arguments)
+    };
+    let good = preflight(&[]);
+    assert!(
+        good.starts_with("exit: 0") && good.contains("reached: the proxy from inside a sandbox"),
+        "{good}"
+    );
+    // An address that is no machine's.
+    let nowhere = preflight(&["proxy.listen=192.0.2.1:0"]);
+    assert!(nowhere.starts_with("exit: 1") && nowhere.contains("FATAL"), "{nowhere}");
+    assert!(nowhere.contains("proxy.listen = \"192.0.2.1:0\""), "{nowhere}");
+    let hosted = preflight(&["engine.kind=openai", "engine.endpoints=[\"http://127.0.0.1:1/v1\"]"]);
+    assert!(hosted.starts_with("exit: 3"), "{hosted}");
+    assert!(
+        hosted.contains("engine.endpoints: 127.0.0.1:1 is not reached from here: Connection refused"),
+        "{hosted}"
+    );
+}
+
+#[test]
 fn the_config_may_come_from_stdin() {
     let work = work();
     let mut command = work.command(&["preflight", "-", "--static"]);

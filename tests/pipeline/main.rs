@@ -7,6 +7,7 @@ mod asynchronous;
 mod bad_input;
 mod balance;
 mod captures;
+mod diagnosed;
 mod hosted;
 mod kills;
 mod meeting;

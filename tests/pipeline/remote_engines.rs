@@ -14,7 +14,7 @@ fn policy() -> PathBuf {
 }
 
 /// A command on these servers.
-fn on(peers: &[&str], arguments: &[&str], runs: &Path, set: &[&str]) -> Output {
+pub(super) fn on(peers: &[&str], arguments: &[&str], runs: &Path, set: &[&str]) -> Output {
     let endpoints = format!("engine.endpoints={peers:?}");
     let set: Vec<&str> = ["engine.kind=vllm", endpoints.as_str(), AGENT_TIMEOUT]
         .into_iter()

@@ -22,7 +22,9 @@ use tokio::sync::Notify;
 use super::hold::{Hold, HoldSettings};
 use super::placement::{Candidate, Placement, Reason, stable_hash};
 use crate::config::{PlacementPolicy, RunConfig};
-use crate::inference::{Balanced, Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode};
+use crate::inference::{
+    Balanced, Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode, ReplicaLoad,
+};
 use crate::trajectory::{PolicyVersion, SessionKey};
 use relay::Relay;
 
@@ -230,6 +232,16 @@ impl Engine for Replicas {
             computed_tokens: all.computed_tokens + one.computed_tokens,
             preemptions: all.preemptions + one.preemptions,
         })
+    }
+
+    fn replicas(&self) -> Vec<ReplicaLoad> {
+        let of = |replica: &Replica| ReplicaLoad {
+            name: replica.name.clone(),
+            is_up: !replica.out.load(Ordering::Acquire),
+            in_flight: lock(&replica.in_flight).1,
+            load: replica.engine.load(),
+        };
+        self.0.replicas.iter().map(of).collect()
     }
 
     fn balanced(&self) -> Option<Balanced> {

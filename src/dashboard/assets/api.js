@@ -45,6 +45,8 @@
     try { response = await fetch(`api/${name}?${query}`); } catch { throw new Error("the dashboard does not answer: is `lego dashboard` still running?"); }
     const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
     if (!response.ok) throw new Error(answer.error || `status ${response.status}`);
+    // Of what is still being read, more comes.
+    if (answer.reading) return answer;
     if (cache.size > 400) cache.delete(cache.keys().next().value);
     cache.set(asked, { revision, answer });
     return answer;

@@ -27,10 +27,19 @@
       const keys = detail.keys.filter((about) => /^(inference|balance|fully_async|buffer)\/|replica|kv_|num_requests|idle_ratio/.test(about.key) || about.key === "perf/gen_throughput" || about.key === "rollout/tokens_per_s");
       const own = keys.filter((about) => /^(inference|balance)\/|replica/.test(about.key));
       const bar = lego.chartTools({});
-      const cards = keys.map((about) => new lego.ChartCard(about.key, runs, { about }));
+      // One chart a figure, with a line for each replica.
+      const together = new Map();
+      for (const about of keys) {
+        const [, of, replica, figure] = about.key.match(/^(.*?\/)?(replica[_-][^/]+)\/(.+)$/) || [];
+        const title = replica ? `${of || ""}replica/${figure}` : about.key;
+        if (!together.has(title)) together.set(title, { about, keys: [], names: [], title, pinnable: !replica });
+        together.get(title).keys.push(about.key);
+        together.get(title).names.push(replica || about.key);
+      }
+      const cards = [...together.values()].map((options) => new lego.ChartCard(options.keys.length > 1 ? options.title : options.keys[0], runs, options));
       root.dataset.points = keys.length;
       lego.add(root, keys.length ? [bar, h("div", { class: "charts" }, cards.map((card) => card.box))] : null,
-        own.length ? null : lego.empty("No figures of engines", "this run sampled from the engine in its own process, or its engines told nothing: replicas, their KV use, waiting sessions and hit rates appear here where a run has several"));
+        own.length ? null : lego.empty("No figures of engines", "this log tells nothing of them. Runs of lego write what each engine had to do, how full its cache was and what it found there: `inference/…`, and `inference/replica_N/…` where there are several"));
       return Object.assign(lego.cardsRefresh(() => cards, bar), { destroy: () => cards.forEach((card) => card.destroy()) });
     },
   });

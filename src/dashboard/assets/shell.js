@@ -59,7 +59,8 @@
     lego.fill(title, h("h1", {}, panel?.title || ""), run && panel?.group !== "Page" ? h("span", { class: "of" }, h("span", { class: "swatch", style: { background: lego.colour(run.id) } }), run.name, lego.selected().length > 1 ? ` and ${lego.selected().length - 1} more` : "") : null);
     select.value = lego.state.panel;
     document.title = (run ? run.name + " · " : "") + (panel?.title || "lego") + " · lego";
-    const state = lego.exported ? `exported ${new Date(lego.exported.made).toLocaleString()}` : document.body.dataset.live === "lost" ? "connection lost" : "live";
+    const reading = run?.reading ? ` · ${run.reading.read.toLocaleString("en")} of ${run.reading.of.toLocaleString("en")} shards read` : "";
+    const state = lego.exported ? `exported ${new Date(lego.exported.made).toLocaleString()}` : document.body.dataset.live === "lost" ? "connection lost" : "live" + reading;
     lego.fill(live, h("span", { class: "dot " + (lego.exported ? "log" : document.body.dataset.live === "lost" ? "failed" : "running") }), state);
   };
 
@@ -74,10 +75,11 @@
     let refresh = null;
     try { refresh = await panel.render(root, { run: runs[0], runs }); } catch (error) { console.debug(error); lego.add(root, lego.trouble(error, () => build())); }
     clearTimeout(slow);
-    if (number !== building) return refresh?.destroy?.();
+    if (number !== building) return typeof refresh === "function" ? refresh.destroy?.() : undefined;
     current?.destroy?.();
     current?.cards?.forEach((card) => card.destroy());
-    current = refresh;
+    // A panel without data has nothing that could be refreshed: it is built again.
+    current = typeof refresh === "function" ? refresh : null;
     const open = [...main.querySelectorAll("details.fold[open]")].length > 0, scroll = same ? main.parentElement.scrollTop : 0;
     const focused = same && document.activeElement?.id;
     lego.fill(main, root);

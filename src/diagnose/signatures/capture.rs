@@ -78,7 +78,7 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
                 text: "where calls were read at first: a lower rate, from an earlier checkpoint",
             },
         ],
-        explains: &["no-signal", "entropy-collapse", "frozen-model"],
+        explains: &["no-signal", "entropy-collapse"],
         test: tool_calls,
     },
     Signature {

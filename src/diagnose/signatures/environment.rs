@@ -5,33 +5,10 @@ use std::collections::BTreeMap;
 use crate::diagnose::evidence::{Evidence, REWARD, median, shown, told};
 use crate::diagnose::signature::{Cure, Match, Seen, Signature};
 use crate::metrics::trend;
-use crate::run_dir::Phase;
 
 const SETUP: &str = "rollout/env_setup_s/mean";
 
 pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
-    Signature {
-        id: "crash-loop",
-        title: "it crashes",
-        needs: "a state `failed`, three starts without ten steps, a kill for memory (137), or a metric of the update that is not finite",
-        cause: "The process or the numbers break, and starting it again alone will break them again.",
-        cures: &[
-            Cure {
-                key: "train.lr",
-                text: "where a metric is not finite: a lower rate, `grad_clip`, from a checkpoint before that step",
-            },
-            Cure {
-                key: "train.max_tokens_per_micro_batch",
-                text: "where memory ran out: smaller micro-batches, or fewer trials at a time (`sandbox.concurrency`)",
-            },
-            Cure {
-                key: "engine",
-                text: "where an engine was lost: its own log, then start it and run the same command again",
-            },
-        ],
-        explains: &["logprob-mismatch", "kl-blow-up", "no-signal", "frozen-model", "stall"],
-        test: crash,
-    },
     Signature {
         id: "stall",
         title: "it has stalled",
@@ -143,61 +120,6 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
         test: slow_start,
     },
 ];
-
-fn crash(evidence: &Evidence<'_>) -> Seen {
-    let mut said = Vec::new();
-    let mut metrics = Vec::new();
-    for name in evidence
-        .history
-        .names()
-        .iter()
-        .filter(|name| name.starts_with("actor/"))
-    {
-        if let Some((step, value)) = evidence.raw(name).iter().find(|(_, value)| !value.is_finite()) {
-            said.push(format!("{name} is {value} first at step {step}"));
-            metrics.push(name.as_str());
-            break;
-        }
-    }
-    if let Some((step, count)) = evidence
-        .points("actor/nan_count")
-        .iter()
-        .find(|(_, count)| *count > 0.0)
-    {
-        said.push(format!("actor/nan_count = {count} at step {step}"));
-        metrics.push("actor/nan_count");
-    }
-    if let Some(state) = &evidence.around.state {
-        if state.state == Phase::Failed {
-            said.push(format!(
-                "it failed after step {}: {}",
-                state.step,
-                state.message.as_deref().unwrap_or("no message")
-            ));
-        } else if state.starts >= 3 && state.step < 10 && !evidence.around.alive && state.state == Phase::Running {
-            said.push(format!("{} starts, and {} steps", state.starts, state.step));
-        }
-    }
-    let killed = |text: &&String| text.contains("137") || text.contains("OOM") || text.contains("out of memory");
-    let kills = evidence
-        .around
-        .trials
-        .iter()
-        .filter_map(|trial| trial.exception.as_ref())
-        .filter(killed)
-        .count();
-    if kills > 0 && kills * 4 >= evidence.around.trials.len() {
-        said.push(format!(
-            "{kills} of the last {} trials were killed for memory (137)",
-            evidence.around.trials.len()
-        ));
-    }
-    match () {
-        () if !said.is_empty() => Match::stop(&metrics, said),
-        () if evidence.around.state.is_none() && evidence.history.steps().is_empty() => Seen::NoData,
-        () => Seen::No,
-    }
-}
 
 /// When the attempt's steps ended, in seconds, as far as it is known.
 fn times(evidence: &Evidence<'_>) -> Vec<f64> {

@@ -1,5 +1,6 @@
 //! Signatures of learning: the update does nothing, or drives the policy somewhere it should not go.
 
+use crate::config::SMALLEST_RATE;
 use crate::diagnose::evidence::{Evidence, REWARD, median, shown, told};
 use crate::diagnose::signature::{Cure, Match, Seen, Signature};
 
@@ -16,7 +17,7 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
     Signature {
         id: "frozen-model",
         title: "the model is frozen",
-        needs: "actor/lr = 0 on all recent steps, or actor/grad_norm = 0 while advantages are not all 0",
+        needs: "actor/lr = 0 on all recent steps (or so small that no weight in f32 changes), or actor/grad_norm = 0 while advantages are not all 0",
         cause: "No step changes the weights: the scheduler has come down to zero, the rate was set so, or no gradient reaches \
                 the parameters. What is spent from here on teaches nothing.",
         cures: &[
@@ -198,11 +199,19 @@ fn frozen(evidence: &Evidence<'_>) -> Seen {
     if lr.is_none() && grad.is_none() {
         return Seen::NoData;
     }
-    if let Some(lr) = lr.filter(|lr| lr.iter().all(|rate| *rate == 0.0)) {
-        return Match::stop(
-            &[LR, GRAD],
-            vec![format!("{LR} = 0 on each of the last {} steps", lr.len())],
-        );
+    if let Some(lr) = lr.filter(|lr| lr.iter().all(|rate| rate.abs() < SMALLEST_RATE)) {
+        let most = lr.iter().copied().fold(0.0, f64::max);
+        let said = if most == 0.0 {
+            format!("{LR} = 0 on each of the last {} steps", lr.len())
+        } else {
+            format!(
+                "{LR} is {} at most on the last {} steps: a step moves a weight by about that much, and a weight in f32 of \
+                 0.01 changes by 1e-9 or not at all",
+                shown(most),
+                lr.len()
+            )
+        };
+        return Match::stop(&[LR, GRAD], vec![said]);
     }
     let spread = evidence
         .recent("critic/advantages/max")

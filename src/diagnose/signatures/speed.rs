@@ -75,9 +75,28 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
         test: |evidence| waits(evidence, ROLLOUTER),
     },
     Signature {
+        id: "replica-lost",
+        title: "an engine was lost",
+        needs: "a replica that was given no requests for more than half of the time of recent steps (`inference/replica_N/up`)",
+        cause: "It does not answer, or did not take new weights. Its sessions went to the others, which serve more than they were \
+                meant to.",
+        cures: &[
+            Cure {
+                key: "engine.endpoints",
+                text: "its own log, then start it again at the same address: it is given the current weights and taken back",
+            },
+            Cure {
+                key: "engine.endpoints",
+                text: "or take it out of the list at the next start",
+            },
+        ],
+        explains: &["replica-imbalance", "rollout-bound", "step-slowdown"],
+        test: lost,
+    },
+    Signature {
         id: "replica-imbalance",
         title: "replicas are not evenly used",
-        needs: "figures of two replicas or more (`…/replica_N/running`, `in_flight`, `tokens`), one more than twice another's",
+        needs: "the same figure of two replicas or more (`…/replica_N/running`, `in_flight`, `tokens`), one more than twice another's",
         cause: "Sessions stay where they began, or one replica is slower than the others.",
         cures: &[
             Cure {
@@ -135,42 +154,71 @@ fn waits(evidence: &Evidence<'_>, name: &str) -> Seen {
     }
 }
 
+/// Figures of which replicas should have about the same.
+const EVEN: [&str; 4] = ["/running", "/in_flight", "/num_requests_running", "/tokens"];
+/// Requests of which the busiest replica has at least so many: below, a session more or less is all the difference.
+const BUSY: f64 = 2.0;
+
 fn imbalance(evidence: &Evidence<'_>) -> Seen {
-    let counts = replica_metrics(evidence);
-    if counts.len() < 2 {
-        return Seen::NoData;
+    let mut looked = false;
+    for figure in EVEN {
+        let counts = of_replicas(evidence, figure);
+        if counts.len() < 2 {
+            continue;
+        }
+        looked = true;
+        let by_count = |one: &&(String, f64), other: &&(String, f64)| one.1.total_cmp(&other.1);
+        let (Some(most), Some(least)) = (counts.iter().max_by(by_count), counts.iter().min_by(by_count)) else {
+            continue;
+        };
+        if most.1 > 2.0 * least.1 && (most.1 >= BUSY || figure == "/tokens") {
+            let said = format!("{} is {}, {} is {}", most.0, shown(most.1), least.0, shown(least.1));
+            return Match::at_risk(&[&most.0, &least.0], vec![said]);
+        }
     }
-    let by_count = |one: &&(String, f64), other: &&(String, f64)| one.1.total_cmp(&other.1);
-    let (Some(most), Some(least)) = (counts.iter().max_by(by_count), counts.iter().min_by(by_count)) else {
-        return Seen::NoData;
-    };
-    if most.1 <= 2.0 * least.1 {
-        return Seen::No;
-    }
-    Match::at_risk(
-        &[],
-        vec![format!(
-            "{} has {}, {} has {}",
-            most.0,
-            shown(most.1),
-            least.0,
-            shown(least.1)
-        )],
-    )
+    if looked { Seen::No } else { Seen::NoData }
 }
 
-/// Requests in flight by replica, of logs that tell them: `…/replica_3/running`.
-fn replica_metrics(evidence: &Evidence<'_>) -> Vec<(String, f64)> {
-    let names = evidence.history.names().iter().filter(|name| {
-        let of_replica = name
-            .split('/')
-            .any(|part| part.starts_with("replica_") || part.starts_with("replica-"));
-        of_replica
-            && ["/running", "/in_flight", "/num_requests_running", "/tokens"]
-                .iter()
-                .any(|ending| name.ends_with(ending))
-    });
+/// One figure of each replica, of logs that tell them: `…/replica_3/running`; the median of recent steps.
+fn of_replicas(evidence: &Evidence<'_>, figure: &str) -> Vec<(String, f64)> {
+    let names = evidence.history.names().iter();
     names
+        .filter(|name| name.ends_with(figure) && replica_in(name).is_some())
         .filter_map(|name| Some((name.clone(), median(&evidence.recent(name)?))))
         .collect()
+}
+
+/// The part of a name that says which replica it is of.
+fn replica_in(name: &str) -> Option<&str> {
+    name.split('/')
+        .find(|part| part.starts_with("replica_") || part.starts_with("replica-"))
+}
+
+fn lost(evidence: &Evidence<'_>) -> Seen {
+    let up = of_replicas(evidence, "/up");
+    if up.is_empty() {
+        return Seen::NoData;
+    }
+    let out: Vec<&(String, f64)> = up.iter().filter(|(_, share)| *share < 0.5).collect();
+    if out.is_empty() {
+        return Seen::No;
+    }
+    let told = |(name, share): &(String, f64)| {
+        let number = replica_in(name).and_then(|part| part.get("replica_".len()..)?.parse::<usize>().ok());
+        let address = number.and_then(|number| evidence.around.endpoints.get(number));
+        let since = evidence
+            .points(name)
+            .iter()
+            .find(|(_, up)| *up < 1.0)
+            .map(|(step, _)| *step);
+        format!(
+            "{name} is {}: {} of {} is out{}",
+            shown(*share),
+            address.map_or_else(|| "one".to_owned(), Clone::clone),
+            up.len(),
+            since.map_or_else(String::new, |step| format!(", first at step {step}"))
+        )
+    };
+    let metrics: Vec<&str> = out.iter().map(|(name, _)| name.as_str()).collect();
+    Match::at_risk(&metrics, out.into_iter().map(told).collect())
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::sampling::Sampling;
 use super::steps::{Both, Counts};
-use super::update::Done;
+use super::update::{Done, Outlet};
 use super::validating::{Scored, Snapshot};
 use crate::metrics::StepMetrics;
 use crate::pipeline::run::OpenRun;
@@ -40,6 +40,9 @@ impl<S: Sampling> Both<'_, S> {
             seconds,
             self.sides.config.sandbox.concurrency,
         );
+        if let Outlet::Engine { stack, .. } = &self.sides.outlet {
+            stack.engine_figures(&mut metrics);
+        }
         meter::update(&mut metrics, &done.report);
         metrics.set("timing_s/gen", self.clock.waited);
         metrics.set("timing_s/sync_weights", done.sync_s);

@@ -105,6 +105,12 @@ impl DockerBackend {
         self.client().await.map(|_| Isolation::Container)
     }
 
+    /// What the engine's machine takes for the time; nothing where it does not say.
+    pub async fn clock(&self) -> Option<jiff::Timestamp> {
+        let info = answer(self.client().await.ok()?.info()).await.ok()?;
+        info.system_time?.parse().ok()
+    }
+
     /// A fresh sandbox from the spec's image, which is pulled or built where it is not there.
     ///
     /// # Errors

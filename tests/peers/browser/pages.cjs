@@ -25,7 +25,6 @@ const visit = async (browser, base, width, colorScheme) => {
   page.on("pageerror", (error) => faults.push(`${width}: ${error.message}`));
   for (const panel of PANELS) {
     await open(page, base, panel);
-    // A synchronous run on the engine in its own process has no figures of balance but its throughput.
     const found = await points(page);
     expect(`${width}: ${panel} shows ${found} points`, found > 0);
     expect(`${width}: ${panel} is wider than the screen`, !(await tooWide(page)));
@@ -74,6 +73,16 @@ const visit = async (browser, base, width, colorScheme) => {
   const episodes = await page.context().newPage();
   await open(episodes, url, "trajectory", "&view=tokens");
   expect("tokens are shown", (await episodes.locator(".token").count()) > 10);
+
+  // The engine's own figures, and a panel without data that is looked at from another side.
+  await open(page, url, "balance");
+  const own = await page.evaluate(() => [...document.querySelectorAll('.chart[data-metric^="inference/"] [data-points]')].reduce((sum, node) => sum + Number(node.dataset.points), 0));
+  expect(`balance shows ${own} points of the engine`, own > 0);
+  await page.goto(`${url}#/tasks?runs=${log}`);
+  await page.reload();
+  await page.waitForFunction(() => document.body.dataset.ready === "tasks");
+  await page.evaluate(() => lego.set({ smooth: "0.4" }));
+  await page.waitForFunction(() => document.body.dataset.ready === "tasks" && document.querySelector(".empty"));
 
   // News arrive by themselves: the test appends a step to the log now.
   await open(page, url, "overview");
