@@ -38,7 +38,7 @@ Examples:
 pub(crate) struct DiagnoseArgs {
     #[command(subcommand)]
     subject: Option<Subject>,
-    /// Exit with 1 if a signature matched
+    /// Exit with 1 if a signature matched, and with 4 if there was no step to judge
     #[arg(long, global = true)]
     check: bool,
     /// Look at steps from this one on
@@ -112,10 +112,13 @@ fn judge(printer: &Printer, args: &DiagnoseArgs, dir: &Path, format: FormatArg) 
         printer.rows(format.format, &report.findings, |_| for_people(&report))?;
         printer.note(format_args!("{}: {}", dir.display(), verdict(&report)));
     }
-    Ok(if args.check && !report.findings.is_empty() {
-        Exit::Negative
-    } else {
-        Exit::Ok
+    if let Some(damage) = &report.damage {
+        printer.note(format_args!("warning: {damage}"));
+    }
+    Ok(match report.verdict {
+        Verdict::NotJudged if args.check => Exit::NothingSelected,
+        _ if args.check && !report.findings.is_empty() => Exit::Negative,
+        _ => Exit::Ok,
     })
 }
 
@@ -128,6 +131,7 @@ fn verdict(report: &RunReport) -> String {
             looked("no"),
             looked("no data")
         ),
+        Verdict::NotJudged => "not judged: no step of the newest attempt is there to look at".to_owned(),
         Verdict::AtRisk => format!("at risk ({})", report.steps),
         Verdict::StopRecommended => format!("stop recommended ({})", report.steps),
     }

@@ -82,11 +82,12 @@ pub(crate) struct RolloutArgs {
     /// Do what `--purge-infra` names
     #[arg(long, requires = "purge_infra")]
     confirm: bool,
-    /// Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line
+    /// Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line; of
+    /// several samples of a task the first that left anything
     #[arg(long, value_name = "FILE|-")]
     pub(crate) predictions: Option<PathBuf>,
-    /// Judge what the agents of this rollout left again, without a model; -o is the folder for the new results
-    #[arg(long, value_name = "DIR", requires = "out")]
+    /// Judge what the agents of this rollout left again, all its samples, without a model; -o is the folder for the new results
+    #[arg(long, value_name = "DIR", requires = "out", conflicts_with = "group_size")]
     pub(crate) regrade: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: FormatArg,

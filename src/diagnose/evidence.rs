@@ -116,6 +116,10 @@ impl Evidence<'_> {
     }
 
     /// What the newest attempt's rows are called.
+    pub(super) fn has_steps(&self) -> bool {
+        self.history.steps().len() > self.from
+    }
+
     pub(super) fn steps_text(&self) -> String {
         match self.history.steps().get(self.from..) {
             Some([first, .., last]) => format!("steps {first} to {last}"),

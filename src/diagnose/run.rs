@@ -51,6 +51,8 @@ pub struct RunReport {
     pub verdict: Verdict,
     /// Steps that were looked at, of the newest attempt.
     pub steps: String,
+    /// Lines of the metrics that could not be read.
+    pub damage: Option<String>,
     /// What matched, worst first.
     pub findings: Vec<RunFinding>,
     /// At most three, over all findings.
@@ -179,10 +181,19 @@ fn report(evidence: &Evidence<'_>, run: PathBuf) -> RunReport {
             .iter()
             .filter_map(move |finding| finding.cures.get(place).copied())
     };
+    let unmatched = if evidence.has_steps() {
+        Verdict::Healthy
+    } else {
+        Verdict::NotJudged
+    };
     let recommendations = (0..MOST_CURES).flat_map(rank).take(MOST_CURES).collect();
     RunReport {
         run,
-        verdict: findings.first().map_or(Verdict::Healthy, |finding| finding.verdict),
+        verdict: findings.first().map_or(unmatched, |finding| finding.verdict),
+        damage: evidence
+            .history
+            .damage()
+            .map(|(lines, first)| format!("{lines} damaged lines were left out, the first is {first}")),
         steps: evidence.steps_text(),
         recommendations,
         findings,

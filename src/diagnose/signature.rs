@@ -9,6 +9,8 @@ use super::signatures::{capture, crash, environment, learning, speed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
+    /// There is no step to judge, and nothing beside them is wrong.
+    NotJudged,
     /// No known signature matched.
     Healthy,
     /// It runs on, and learns less than it could, or will soon not.

@@ -83,7 +83,15 @@ pub fn look_at_trial(folder: &Path) -> std::io::Result<TrialReport> {
             .iter()
             .any(|fact| fact.side == Side::Host && words.iter().any(|word| fact.says.starts_with(word)))
     });
-    let (verdict, cures) = explain(&outcome, reward, grader.is_some(), shown);
+    let unasked = facts.iter().any(|fact| fact.says.starts_with("0 calls of the model"));
+    let (verdict, cures) = if outcome == "overlong" && unasked {
+        (
+            "its first prompt does not fit into the window: the model was never asked".to_owned(),
+            vec!["`policy.max_model_len`, or shorter instructions and tools".to_owned()],
+        )
+    } else {
+        explain(&outcome, reward, grader.is_some(), shown)
+    };
     Ok(TrialReport {
         trial: folder.to_owned(),
         outcome,

@@ -20,7 +20,7 @@ use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::{Phase, RunDir};
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::task::NetworkMode;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, Outcome};
 
 /// Keys whose change makes it another rollout: its rows would not be what its run.toml says.
 const IDENTITY: [&str; 7] = [
@@ -197,6 +197,15 @@ async fn collected(job: &CollectJob, dir: &RunDir) -> Result<CollectEnd, Pipelin
     end.too_many_failures = job.max_failures.is_some_and(|most| failures > most);
     if !end.interrupted && !end.too_many_failures && job.check.is_none() {
         refuse_failed(&end.episodes, "this rollout")?;
+    }
+    let unasked = |episode: &&Episode| episode.outcome == Outcome::Overlong && episode.segments.is_empty();
+    let unasked = end.episodes.iter().filter(unasked).count();
+    if unasked > 0 {
+        (job.observer)(PipelineEvent::Warning(format!(
+            "{unasked} of {} trials never asked the model: already their first prompt does not fit into the window \
+             (`policy.max_model_len`, or the engine's own)",
+            end.episodes.len()
+        )));
     }
     end.summary = RolloutSummary::of(&end.episodes);
     end.shards = ShardReader::open(&[dir.rollouts()])?

@@ -57,6 +57,7 @@ pub use publishing::{PublishingJob, train_publishing};
 pub use purge::{Purged, purge};
 pub use run::{RunEnd, run_directory};
 pub use serve::{ServeJob, Served, replay_session, serve_proxy};
+pub use settings::sampled_as;
 pub use stack::StackOptions;
 pub use tasks::{TaskEntry, TaskSet};
 pub use training::OnlineJob;

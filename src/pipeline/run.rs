@@ -1,8 +1,7 @@
 //! Opening a run: its directory, lock, logs, ledger and the checkpoint that it goes on from.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use fs_err as fs;
 use jiff::Timestamp;
 use lego_policy::{AdamW, Device, Trainer, Weights};
 
@@ -133,7 +132,11 @@ impl OpenRun {
         let config = &loaded.config;
         let path = run_directory(config);
         if fresh && path.is_dir() {
-            move_aside(&path, observer)?;
+            let aside = RunDir::open(&path)?.move_aside()?;
+            observer(PipelineEvent::Warning(format!(
+                "the earlier run is now {}",
+                aside.display()
+            )));
         }
         let resolved = loaded.to_resolved_toml();
         let dir = RunDir::create(&path)?;
@@ -377,24 +380,4 @@ fn critic(
 
 fn lost() -> PipelineError {
     PipelineError::Worker("the trainer was lost in a computation that panicked".to_owned())
-}
-
-fn move_aside(path: &Path, observer: &PipelineObserver) -> Result<(), PipelineError> {
-    // Whoever trains there must not lose its folder.
-    drop(RunDir::open(path)?.lock()?);
-    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut aside = path.with_file_name(format!("{name}.before-{stamp}"));
-    // Twice within a second.
-    let mut more = 1;
-    while fs::symlink_metadata(&aside).is_ok() {
-        more += 1;
-        aside = path.with_file_name(format!("{name}.before-{stamp}-{more}"));
-    }
-    fs::rename(path, &aside)?;
-    observer(PipelineEvent::Warning(format!(
-        "the earlier run is now {}",
-        aside.display()
-    )));
-    Ok(())
 }

@@ -1,10 +1,12 @@
 //! Is it the same run? The settings that a directory was written with, against those of this start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use fs_err as fs;
 
 use super::PipelineError;
+use crate::config::RunConfig;
 use crate::run_dir::RunDir;
 
 /// Settings that this start changes, as `key: before -> now`; the first few of them.
@@ -51,6 +53,28 @@ fn settings(text: &str) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     flatten("", &text.parse().unwrap_or_default(), &mut all);
     all
+}
+
+/// Takes over from a rollout's folder how many samples of each task it holds.
+pub fn sampled_as(rollout: &Path, config: &mut RunConfig) -> Result<(), PipelineError> {
+    let path = RunDir::open(rollout)?.config();
+    let written = settings(&fs::read_to_string(&path)?);
+    let wrong =
+        |key: &str| PipelineError::Config(format!("{}: `{key}` is not what this program writes", path.display()));
+    let number = |key: &str| match written.get(key) {
+        Some(value) => value.parse::<u32>().map(Some).map_err(|_| wrong(key)),
+        None => Ok(None),
+    };
+    if let Some(samples) = number("eval.samples")? {
+        config.eval.samples = samples;
+    }
+    if let Some(size) = number("rollout.group_size")? {
+        config.rollout.group_size = size;
+    }
+    if let Some(greedy) = written.get("eval.greedy") {
+        config.eval.greedy = greedy.parse().map_err(|_| wrong("eval.greedy"))?;
+    }
+    Ok(())
 }
 
 /// Refuses a directory whose run differs in what makes it that run.

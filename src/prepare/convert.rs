@@ -61,7 +61,7 @@ pub fn convert(
             Ok(repair) => run.write_repair(repair, line)?,
             Err(fault) => Err(fault),
         };
-        on_row(&run.row(line, id, outcome)?);
+        on_row(&run.row((line, None), id, outcome)?);
     }
     let Conversion {
         stage,
@@ -119,7 +119,7 @@ impl Conversion<'_> {
             }
         };
         self.report.records += 1;
-        self.row(raw.line, id, outcome).map(Some)
+        self.row((raw.line, raw.element), id, outcome).map(Some)
     }
 
     fn of_family(
@@ -153,14 +153,14 @@ impl Conversion<'_> {
 
     fn row(
         &mut self,
-        line: usize,
+        place: (usize, Option<usize>),
         id: Option<String>,
         outcome: Result<PrepareStatus, Fault>,
     ) -> Result<PrepareRow, PrepareError> {
         let (status, reason) = match outcome {
             Ok(status) => (status, None),
             Err(fault) => {
-                self.reject(line, id.clone(), &fault)?;
+                self.reject(place, id.clone(), &fault)?;
                 (PrepareStatus::Rejected, Some(fault.reason.to_owned()))
             }
         };
@@ -174,6 +174,7 @@ impl Conversion<'_> {
             stage: "convert".to_owned(),
             status,
             reason,
+            like: None,
         })
     }
 
@@ -251,7 +252,12 @@ impl Conversion<'_> {
         Ok(Ok(PrepareStatus::Converted))
     }
 
-    fn reject(&mut self, line: usize, instance_id: Option<String>, fault: &Fault) -> Result<(), PrepareError> {
+    fn reject(
+        &mut self,
+        (line, element): (usize, Option<usize>),
+        instance_id: Option<String>,
+        fault: &Fault,
+    ) -> Result<(), PrepareError> {
         *self
             .report
             .rejected_by_reason
@@ -260,6 +266,7 @@ impl Conversion<'_> {
         let row = RejectedRow {
             v: REPORT_VERSION,
             line,
+            element,
             instance_id,
             reason: fault.reason.to_owned(),
             detail: fault.detail.clone(),

@@ -8,7 +8,7 @@ use fs_err as fs;
 use super::measured::{Measured, read_measured};
 use super::select::{self, Combine, IndexOptions};
 use super::stage::on_all_cores;
-use super::{PrepareError, StageRow, ValidationRow, read_validation};
+use super::{PrepareError, PrepareRow, PrepareStatus, StageRow, ValidationRow, read_validation};
 use crate::task::{IndexRow, Task, TaskIndex};
 
 /// What became of the folders.
@@ -26,6 +26,8 @@ pub struct IndexReport {
     pub warnings: Vec<String>,
     /// Tasks left out, by reason.
     pub dropped: BTreeMap<String, usize>,
+    /// The same one by one, but for those that validation found to be none.
+    pub left_out: Vec<PrepareRow>,
     /// Tasks of each split.
     pub splits: BTreeMap<String, usize>,
 }
@@ -58,21 +60,26 @@ pub fn index(sources: &[PathBuf], out: &Path, options: &IndexOptions) -> Result<
     let (mut rows, repos) = rows(sources, options, &mut report)?;
     select::split(&mut rows, &repos, options)?;
     let excluded = select::excluded(&rows, options)?;
-    let mut drop = |reason: &str| *report.dropped.entry(reason.to_owned()).or_default() += 1;
     rows.retain(|row| {
-        let why = excluded.get(&row.instance_id).copied();
+        let why = excluded.get(&row.instance_id).cloned();
         let unfit = || {
             options
                 .filter
                 .as_ref()
                 .filter(|filter| !select::fits(filter, row))
-                .map(|_| "filter")
+                .map(|_| ("where", None))
         };
         let why = why.or_else(unfit);
-        if let Some(reason) = why {
-            drop(reason);
-        }
-        why.is_none()
+        let Some((reason, like)) = why else { return true };
+        *report.dropped.entry(reason.to_owned()).or_default() += 1;
+        report.left_out.push(PrepareRow {
+            task: Some(row.instance_id.clone()),
+            stage: "index".to_owned(),
+            status: PrepareStatus::Dropped,
+            reason: Some(reason.to_owned()),
+            like,
+        });
+        false
     });
     for row in &rows {
         if let Some(split) = &row.split {

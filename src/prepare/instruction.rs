@@ -79,7 +79,17 @@ pub(super) fn instruction(
 
 fn check(said: &str, repair: &Repair, allowed: Allowed) -> Result<(), Fault> {
     if !allowed.patch {
+        let leak = |what: String| {
+            fault(
+                "leak_patch",
+                format!("the text holds {what}; --allow-leaks patch takes it all the same"),
+            )
+        };
+        if let Some(path) = patched_path(said, &repair.patch) {
+            return Err(leak(format!("a diff of {path}, which the solution changes")));
+        }
         let mut run: Vec<&str> = Vec::new();
+        let (mut all, mut held) = (0, 0);
         let lines: BTreeSet<&str> = said
             .lines()
             .map(|line| line.trim().trim_start_matches('+').trim())
@@ -89,20 +99,20 @@ fn check(said: &str, repair: &Repair, allowed: Allowed) -> Result<(), Fault> {
             if line.len() < TELLING {
                 continue;
             }
+            all += 1;
             if lines.contains(line) {
+                held += 1;
                 run.push(line);
             } else {
                 run.clear();
             }
             if run.len() >= LINES {
-                return Err(fault(
-                    "leak_patch",
-                    format!(
-                        "the text holds lines of the solution, such as `{}`; --allow-leaks patch takes it all the same",
-                        run[0]
-                    ),
-                ));
+                return Err(leak(format!("lines of the solution, such as `{}`", run[0])));
             }
+        }
+        // Of a short solution all there is.
+        if all > 0 && held == all {
+            return Err(leak(format!("all lines of the solution, such as `{}`", run[0])));
         }
     }
     if let Some(commit) = repair.fix_commit.as_ref().filter(|_| !allowed.commit)
@@ -128,6 +138,17 @@ fn check(said: &str, repair: &Repair, allowed: Allowed) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// A file that a patch changes and of which the text holds a diff.
+fn patched_path<'a>(said: &str, patch: &'a str) -> Option<&'a str> {
+    let heads = |text: &'a str| text.lines().filter_map(|line| line.strip_prefix("+++ b/"));
+    let told: BTreeSet<&str> = said
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("+++ "))
+        .map(|path| path.trim().trim_start_matches("b/"))
+        .collect();
+    heads(patch).map(str::trim).find(|path| told.contains(path))
 }
 
 /// Whether a text holds a word that looks like a test's name.
@@ -172,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_solution_of_one_line_is_given_away_by_it() {
+        let short = |statement: &str| {
+            let repair = Repair {
+                patch: "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-    return one\n+    return one + 1\n".to_owned(),
+                ..repair(statement)
+            };
+            instruction(&repair, "/testbed", TEMPLATE, false, Allowed::default()).map_err(|fault| fault.reason)
+        };
+        assert_eq!(short("It must be\n    return one + 1\nI think."), Err("leak_patch"));
+        assert!(short("It must not be\n    return one\n").is_ok());
+    }
+
+    #[test]
     fn what_gives_the_solution_away_is_refused_unless_allowed() {
         let all = Allowed {
             patch: true,
@@ -183,6 +217,7 @@ mod tests {
                 "try\n```\ndef first(one):\n    return one + 1\n\ndef second(two):\n```",
                 "leak_patch",
             ),
+            ("try this\n  --- a/x\n  +++ b/x\n  @@ -1 +1 @@", "leak_patch"),
             ("mended by 0123456789ab", "leak_commit"),
             ("test_adds_well fails", "leak_tests"),
         ] {

@@ -36,7 +36,11 @@ pub(super) fn rows(
             number += 1;
             let object = object(&batch, row).map_err(|error| broken(number, &error))?;
             let bytes = serde_json::to_vec(&object).map_err(|error| broken(number, &error))?;
-            each(RawRecord { line: number, bytes })?;
+            each(RawRecord {
+                line: number,
+                element: None,
+                bytes,
+            })?;
         }
     }
     Ok(())

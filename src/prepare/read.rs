@@ -38,6 +38,8 @@ impl Source {
 pub(super) struct RawRecord {
     /// Where it begins, from 1.
     pub(super) line: usize,
+    /// Which element of an array it is, from 1.
+    pub(super) element: Option<usize>,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -77,6 +79,7 @@ pub(super) fn records(
             first = false;
             each(RawRecord {
                 line: number,
+                element: None,
                 bytes: text.to_vec(),
             })?;
         }
@@ -101,12 +104,13 @@ fn array(
     let elements: Vec<&RawValue> = serde_json::from_str(text)
         .map_err(|error| wrong(first_line + error.line() - 1, format!("invalid JSON: {error}")))?;
     let (mut line, mut seen) = (first_line, 0);
-    for element in elements {
+    for (at, element) in elements.into_iter().enumerate() {
         let start = element.get().as_ptr().addr() - text.as_ptr().addr();
         line += count_lines(&bytes[seen..start]);
         seen = start;
         each(RawRecord {
             line,
+            element: Some(at + 1),
             bytes: element.get().as_bytes().to_vec(),
         })?;
     }

@@ -115,6 +115,9 @@ impl InlineRecord {
     }
 }
 
+/// How files end that lie beside the tasks.
+const RESERVED: [&str; 5] = [".json", ".jsonl", ".parquet", ".csv", ".tmp"];
+
 /// Whether an id can be a folder's name.
 pub(super) fn safe_id(id: &str) -> Result<(), Fault> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -130,6 +133,16 @@ pub(super) fn safe_id(id: &str) -> Result<(), Fault> {
             format!(
                 "instance_id `{}` cannot be a folder's name; expected {shape}",
                 id.escape_debug()
+            ),
+        ));
+    }
+    // Files of this program lie beside the tasks.
+    if RESERVED.iter().any(|ending| id.ends_with(ending)) {
+        return Err(fault(
+            "unsafe_id",
+            format!(
+                "instance_id `{id}` could be the name of a file beside the tasks; expected none that ends with {}",
+                list(&RESERVED)
             ),
         ));
     }

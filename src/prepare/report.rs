@@ -76,12 +76,28 @@ pub(super) fn noted(note: &str, count: usize) -> BTreeMap<String, usize> {
     (count > 0).then(|| (note.to_owned(), count)).into_iter().collect()
 }
 
-/// Writes the stages of a preparation as funnel.json.
-pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<(), PrepareError> {
-    let text = serde_json::to_string_pretty(stages).map_err(std::io::Error::from)?;
-    write_atomically(&folder.join("funnel.json"), |file| {
+/// Writes the stages of a preparation as funnel.json; those that ran in an earlier call stay. Gives all of them, in order.
+pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<Vec<StageRow>, PrepareError> {
+    const ORDER: [&str; 4] = ["convert", "validate", "filter", "index"];
+    let path = folder.join("funnel.json");
+    let earlier: Vec<StageRow> = match fs_err::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
+        Err(_) => Vec::new(),
+    };
+    let ran = |name: &String| stages.iter().any(|stage| stage.stage == *name);
+    // What was converted anew has not been through the stages behind it.
+    let begun_anew = ran(&ORDER[0].to_owned());
+    let mut all: Vec<StageRow> = earlier
+        .into_iter()
+        .filter(|stage| !begun_anew && !ran(&stage.stage))
+        .chain(stages.iter().cloned())
+        .collect();
+    all.sort_by_key(|stage| ORDER.iter().position(|name| *name == stage.stage));
+    let text = serde_json::to_string_pretty(&all).map_err(std::io::Error::from)?;
+    write_atomically(&path, |file| {
         Ok::<_, PrepareError>(std::io::Write::write_all(file, format!("{text}\n").as_bytes())?)
-    })
+    })?;
+    Ok(all)
 }
 
 /// One record of a preparation, for `--format json`.
@@ -89,12 +105,15 @@ pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<(), PrepareErr
 pub struct PrepareRow {
     /// The task's id, where the record has one.
     pub task: Option<String>,
-    /// `convert` or `validate`.
+    /// `convert`, `validate` or `index`.
     pub stage: String,
     /// What became of it.
     pub status: PrepareStatus,
     /// Class of the fault, for `rejected` and `dropped`.
     pub reason: Option<String>,
+    /// The task of another index that a dropped one resembles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
 }
 
 /// A line of rejected.jsonl.
@@ -104,6 +123,9 @@ pub struct RejectedRow {
     pub v: u32,
     /// Where the record begins in the source, from 1.
     pub line: usize,
+    /// Which element of a JSON array it is, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<usize>,
     /// The task's id, where the record has one.
     pub instance_id: Option<String>,
     /// Class of the fault.

@@ -130,15 +130,15 @@ impl MinHash {
     }
 }
 
+/// Why a task is left out, and which one it resembles.
+type Excluded = (&'static str, Option<String>);
+
 /// Why tasks are left out, by id.
-pub(super) fn excluded(
-    rows: &[IndexRow],
-    options: &IndexOptions,
-) -> Result<BTreeMap<String, &'static str>, PrepareError> {
-    let mut out: BTreeMap<String, &'static str> = BTreeMap::new();
+pub(super) fn excluded(rows: &[IndexRow], options: &IndexOptions) -> Result<BTreeMap<String, Excluded>, PrepareError> {
+    let mut out: BTreeMap<String, Excluded> = BTreeMap::new();
     let named: HashSet<&String> = options.exclude.iter().collect();
     for row in rows.iter().filter(|row| named.contains(&row.instance_id)) {
-        out.insert(row.instance_id.clone(), "excluded");
+        out.insert(row.instance_id.clone(), ("excluded", None));
     }
     if options.exclude_indexes.is_empty() {
         return Ok(out);
@@ -154,12 +154,13 @@ pub(super) fn excluded(
         );
     }
     let ids: HashSet<&String> = others.iter().map(|(id, _)| id).collect();
-    let hashes: Vec<MinHash> = on_all_cores(&others, |(_, folder)| hash_of(folder))?
+    let hashes: Vec<(&String, MinHash)> = on_all_cores(&others, |(_, folder)| hash_of(folder))?
         .into_iter()
-        .flatten()
+        .zip(&others)
+        .filter_map(|(hash, (id, _))| Some((id, hash?)))
         .collect();
     let mut bands: HashMap<(usize, [u32; BAND]), Vec<usize>> = HashMap::new();
-    for (at, hash) in hashes.iter().enumerate() {
+    for (at, (_, hash)) in hashes.iter().enumerate() {
         for band in hash.bands() {
             bands.entry(band).or_default().push(at);
         }
@@ -167,7 +168,7 @@ pub(super) fn excluded(
     let own = on_all_cores(rows, |row| hash_of(Path::new(&row.task_path)))?;
     for (row, hash) in rows.iter().zip(own) {
         if ids.contains(&row.instance_id) {
-            out.insert(row.instance_id.clone(), "in_excluded_index");
+            out.insert(row.instance_id.clone(), ("in_excluded_index", None));
             continue;
         }
         let Some(hash) = hash else { continue };
@@ -175,9 +176,10 @@ pub(super) fn excluded(
             .bands()
             .filter_map(|band| bands.get(&band))
             .flatten()
-            .any(|at| hashes[*at].resembles(&hash) >= options.resemblance);
-        if near {
-            out.insert(row.instance_id.clone(), "resembles_excluded");
+            .find(|at| hashes[**at].1.resembles(&hash) >= options.resemblance);
+        if let Some(near) = near {
+            let like = hashes[*near].0.clone();
+            out.insert(row.instance_id.clone(), ("resembles_excluded", Some(like)));
         }
     }
     Ok(out)

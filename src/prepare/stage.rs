@@ -1,6 +1,7 @@
 //! Puts task folders in place, many at a time: written to a hidden folder, made durable together, renamed.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
@@ -13,6 +14,8 @@ use crate::task::sync_folder;
 const WRITTEN_TOGETHER: usize = 512;
 /// Folders that are made durable and put in place together.
 const PLACED_TOGETHER: usize = 10_000;
+/// How much work a kill costs at most: after this long what is written is put in place.
+const PLACED_EVERY: Duration = Duration::from_secs(10);
 
 /// One file of a folder.
 pub(super) struct StagedFile {
@@ -61,6 +64,7 @@ pub(super) struct Stage {
     hidden: PathBuf,
     unwritten: Vec<StagedFolder>,
     unplaced: Vec<String>,
+    placed: Instant,
 }
 
 impl Stage {
@@ -87,16 +91,18 @@ impl Stage {
             hidden,
             unwritten: Vec::new(),
             unplaced: Vec::new(),
+            placed: Instant::now(),
         })
     }
 
     /// Adds a folder, which is in place at the latest after `finish`.
     pub(super) fn add(&mut self, folder: StagedFolder) -> Result<(), PrepareError> {
         self.unwritten.push(folder);
-        if self.unwritten.len() >= WRITTEN_TOGETHER {
+        let due = self.placed.elapsed() >= PLACED_EVERY;
+        if due || self.unwritten.len() >= WRITTEN_TOGETHER {
             self.write()?;
         }
-        if self.unplaced.len() >= PLACED_TOGETHER {
+        if due || self.unplaced.len() >= PLACED_TOGETHER {
             self.place()?;
         }
         Ok(())
@@ -124,6 +130,7 @@ impl Stage {
             fs::rename(self.hidden.join(&name), &target)?;
         }
         sync_folder(&self.out)?;
+        self.placed = Instant::now();
         Ok(())
     }
 

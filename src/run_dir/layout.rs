@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use jiff::Timestamp;
 
 use super::state::STATE_FILE;
 use super::{LockHolder, Phase, RunDirError, RunLock, RunState, lock};
@@ -52,6 +53,22 @@ impl RunDir {
             fs::metadata(dir)?;
             Err(RunDirError::NotARun { dir: dir.to_owned() })
         }
+    }
+
+    /// Gives it another name, so that a run of its name can begin; never while a process works on it.
+    pub fn move_aside(self) -> Result<PathBuf, RunDirError> {
+        // Whoever trains there must not lose its folder.
+        drop(self.lock()?);
+        let (name, stamp) = (self.name(), Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
+        let mut aside = self.dir.with_file_name(format!("{name}.before-{stamp}"));
+        // Twice within a second.
+        let mut more = 1;
+        while fs::symlink_metadata(&aside).is_ok() {
+            more += 1;
+            aside = self.dir.with_file_name(format!("{name}.before-{stamp}-{more}"));
+        }
+        fs::rename(&self.dir, &aside)?;
+        Ok(aside)
     }
 
     /// The directory.

@@ -138,7 +138,7 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "INDEX")]
     exclude_index: Vec<PathBuf>,
     /// Share of common word sequences from which tasks resemble each other
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share)]
     resemblance: f64,
     /// A split of a share of the tasks, by whole repositories, or of the ids in a file; the rest is `train`; can be repeated
     #[arg(long, value_name = "NAME=SHARE|FILE")]
@@ -315,4 +315,11 @@ fn split(text: &str) -> Result<Split, Failure> {
         Ok(_) => Err(wrong()),
         Err(_) => Ok(Split::Ids(name.to_owned(), ids(std::path::Path::new(what))?)),
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|number| *number > 0.0 && *number <= 1.0)
+        .ok_or_else(|| format!("expected a share above 0 and up to 1, found `{text}`"))
 }

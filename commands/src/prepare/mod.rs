@@ -67,7 +67,8 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
         printer.note(format_args!("warning: {warning}"));
     }
     funnel.push(indexed.stage());
-    lego::prepare::write_funnel(&args.out, &funnel)?;
+    rows.extend(indexed.left_out.iter().cloned());
+    let funnel = lego::prepare::write_funnel(&args.out, &funnel)?;
     printer.rows(args.format.format, &rows, |_| for_people(&funnel))?;
     say_broken(printer, &indexed);
     printer.note(format_args!(

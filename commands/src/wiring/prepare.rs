@@ -144,6 +144,7 @@ pub(crate) fn validate(
                 stage: "validate".to_owned(),
                 status: PrepareStatus::Dropped,
                 reason: Some(class.name().to_owned()),
+                like: None,
             });
         }
     }

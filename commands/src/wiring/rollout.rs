@@ -1,7 +1,7 @@
 //! `lego rollout` over the pipeline.
 
 use lego::config::{KubernetesSection, Loaded, ScaffoldSection};
-use lego::pipeline::{Check, CollectEnd, CollectJob, collect, predictions};
+use lego::pipeline::{Check, CollectEnd, CollectJob, collect, predictions, sampled_as};
 use lego::run_dir::RunDir;
 use lego::sandbox::Backend;
 use lego::sandbox::docker::{DockerBackend, DockerOptions};
@@ -62,6 +62,7 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
                     .hint("--eval is to be said of the new one as it was of the first"),
             );
         }
+        sampled_as(from, &mut loaded.config)?;
         let scaffold = &mut loaded.config.scaffold;
         *scaffold = ScaffoldSection {
             name: "patch".to_owned(),

@@ -42,10 +42,10 @@
 
   lego.findings = (report, { brief } = {}) => {
     if (report.error) return lego.empty("No diagnosis", report.error);
-    const words = { healthy: "healthy", at_risk: "at risk", stop_recommended: "stop recommended" };
-    const kinds = { healthy: "good", at_risk: "warn", stop_recommended: "bad" };
+    const words = { not_judged: "not judged", healthy: "healthy", at_risk: "at risk", stop_recommended: "stop recommended" };
+    const kinds = { not_judged: "", healthy: "good", at_risk: "warn", stop_recommended: "bad" };
     return h("div", { class: "findings", data: { points: report.findings.length + report.looked_at.length } },
-      h("p", { class: "verdict" }, lego.chip(words[report.verdict], kinds[report.verdict]), h("span", {}, report.findings.length ? "" : `no known signature matched · ${lego.count(report.looked_at.length, "signature")} looked at, ${report.steps}`)),
+      h("p", { class: "verdict" }, lego.chip(words[report.verdict], kinds[report.verdict]), h("span", {}, report.findings.length ? "" : report.verdict === "not_judged" ? "no step to look at yet" : `no known signature matched · ${lego.count(report.looked_at.filter((one) => one.result === "no").length, "signature")} looked for, ${report.looked_at.filter((one) => one.result === "no data").length} without data, ${report.steps}`), report.damage ? h("span", {}, report.damage) : null),
       report.findings.map((finding) => h("article", { class: "finding" }, h("h3", {}, lego.chip(words[finding.verdict], kinds[finding.verdict]), finding.title, h("code", {}, finding.signature)),
         h("ul", {}, finding.evidence.map((line) => h("li", {}, line))), h("p", {}, finding.cause),
         brief ? null : h("dl", { class: "cures" }, finding.cures.flatMap((cure) => [h("dt", {}, h("code", {}, cure.key)), h("dd", {}, cure.text)])),

@@ -202,9 +202,8 @@ impl HostedApi {
             top_k,
         } = request.sampling;
         let usual = |value: f32| (value - 1.0).abs() < f32::EPSILON;
-        if !usual(temperature) {
-            body["temperature"] = shortest(temperature);
-        }
+        // Always: a server may have another default than 1.
+        body["temperature"] = shortest(temperature);
         if !usual(top_p) {
             body["top_p"] = shortest(top_p);
         }
