@@ -71,7 +71,8 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
         return Err(Failure::usage(format!("no check `{wrong}`"))
             .hint(near.unwrap_or_else(|| format!("checks: {}", ids().join(", ")))));
     }
-    let loaded = args.config.load(Vec::new())?;
+    let mut loaded = args.config.load(Vec::new())?;
+    wiring::cached_models(&mut loaded, true)?;
     if args.show_config {
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use lego_policy::ModelConfig;
+use lego_policy::{LoraSpec, LoraTarget, ModelConfig};
 
 use super::{Check, Context, Finding, Purpose};
 use crate::config::{AdvantageName, ByteSize, DeviceName, EngineKind, Loaded};
@@ -76,17 +76,30 @@ fn terms(run: &Loaded, shape: &ModelConfig) -> Vec<(&'static str, u64)> {
     let weights = shape.parameter_count() as u64 * FLOAT;
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let rows = u64::from(config.rollout.groups_per_step) * u64::from(config.rollout.group_size);
-    let workers = threads.min(rows).min((GRADIENTS * FLOAT / weights.max(1)).max(1));
     let window = u64::from(config.data.max_prompt_tokens) + u64::from(config.data.max_response_tokens);
     let tokens = u64::from(config.train.max_tokens_per_micro_batch).min(rows * window);
     let layers = shape.num_hidden_layers as u64;
+    // With adapters, what learns is they; the weights are there once more without them.
+    let lora = config.train.lora.as_ref();
+    let learns = lora.map_or(weights, |lora| {
+        let (rank, alpha) = (lora.rank as usize, lora.alpha);
+        let targets = LoraTarget::all_of(shape);
+        LoraSpec { rank, alpha, targets }.parameter_count(shape) as u64 * FLOAT
+    });
+    let workers = threads.min(rows).min((GRADIENTS * FLOAT / learns.max(1)).max(1));
     let heads = ((shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim) as u64;
     let each = 5 * shape.hidden_size as u64 + 3 * heads + 3 * shape.intermediate_size as u64;
-    let activations = (tokens * layers * each).min(workers * KEPT) + tokens * shape.vocab_size.min(4096) as u64;
+    let again = tokens * (layers * shape.hidden_size as u64 + each);
+    let kept = if config.train.recompute {
+        again
+    } else {
+        (tokens * layers * each).min(workers * KEPT)
+    };
+    let activations = kept + tokens * shape.vocab_size.min(4096) as u64;
     let mut terms = vec![
         ("weights for the update", 4 * weights),
-        ("optimizer", 2 * weights),
-        ("gradients", workers * weights),
+        ("optimizer", 2 * learns),
+        ("gradients", workers * learns),
     ];
     if config.train.kl_coef > 0.0 {
         terms.push(("reference", 2 * weights));
@@ -152,6 +165,12 @@ mod tests {
         );
         assert!(of("gradients") == weights || of("gradients") == 2 * weights);
         assert_eq!(of("reference"), 0);
+        let adapters = load(&Layers::text("[train.lora]\nrank = 4\n")).unwrap();
+        let terms = super::terms(&adapters, &shape);
+        let of = |name: &str| terms.iter().find(|term| term.0 == name).map_or(0, |term| term.1);
+        // A layer's seven maps: 4 rows and columns for each of their inputs and outputs.
+        let ends = 2 * (384 + 384) + 2 * (384 + 128) + 3 * (384 + 1024);
+        assert_eq!(of("optimizer"), 2 * 8 * 4 * ends * FLOAT);
         assert!(machine().unwrap() > 1 << 20);
     }
 }

@@ -5,6 +5,7 @@ mod agents;
 mod browser;
 mod docker;
 mod harbor;
+mod hub;
 mod kubernetes;
 mod plugin;
 mod prepare;
