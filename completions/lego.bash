@@ -1417,7 +1417,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__train)
-            opts="-q -v -h --set --shards --steps --fresh --device --async --publish --plan --durations --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --set --shards --steps --fresh --device --async --publish --plan --durations --export --checkpoint --dry-run --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1444,6 +1444,14 @@ _lego() {
                     return 0
                     ;;
                 --durations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --export)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --checkpoint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -71,7 +71,7 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_s
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l repeats -d 'Times that `validate` tries a task without its solution, and with it' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l attempts -d 'Times that `filter` has the policy try a task' -r
-complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l policy -d 'The policy that `filter` asks: the address of an API, or a folder; absent: what the run config says' -r
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l policy -d 'The policy that `filter` asks: the address of an API, a folder, or `hf:org/name`; absent: what the run config says' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -233,6 +233,8 @@ complete -c lego -n "__fish_lego_using_subcommand train" -l steps -d 'Steps of t
 complete -c lego -n "__fish_lego_using_subcommand train" -l device -d 'Where to compute (`policy.device`): cpu, cuda or cuda:N' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l publish -d 'Train on what `lego rollout --follow` samples, and publish weights there: a folder, or a bucket\'s URL' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l durations -d 'With `--plan`: the run directory to measure, or `trial=SECONDS,update=SECONDS,publish=SECONDS` (the run\'s own directory)' -r
+complete -c lego -n "__fish_lego_using_subcommand train" -l export -d 'Write a checkpoint of the run as a plain Hugging Face folder, print its files, and stop' -r -F
+complete -c lego -n "__fish_lego_using_subcommand train" -l checkpoint -d 'With `--export`: `latest`, `best` by the first validation set, or a step' -r
 complete -c lego -n "__fish_lego_using_subcommand train" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'

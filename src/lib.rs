@@ -18,6 +18,7 @@ pub mod shard;
 pub mod prompt;
 pub mod sandbox;
 // rank 3
+pub mod hub;
 pub mod inference;
 pub mod scaffold;
 pub mod verifier;

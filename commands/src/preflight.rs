@@ -76,7 +76,8 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
     if let Some(wrong) = args.only.iter().find(|id| !ids().contains(&id.as_str())) {
         return Err(no_check(wrong));
     }
-    let loaded = args.config.load(Vec::new())?;
+    let mut loaded = args.config.load(Vec::new())?;
+    wiring::cached_models(&mut loaded, true)?;
     if args.show_config {
         printer.text(&loaded.show_config())?;
         return Ok(Exit::Ok);

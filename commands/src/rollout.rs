@@ -138,7 +138,12 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
         args.jobs
             .map(|jobs| Override::flag("--jobs", "sandbox.concurrency", jobs)),
     ];
-    let loaded = args.config.load(overrides.into_iter().flatten().collect())?;
+    let mut loaded = args.config.load(overrides.into_iter().flatten().collect())?;
+    if args.dry_run {
+        wiring::cached_models(&mut loaded, false)?;
+    } else if args.regrade.is_none() && !wiring::fetch_models(printer, &mut loaded, false)? {
+        return Ok(Exit::Interrupted);
+    }
     if args.regrade.is_none()
         && preflight::refuses(
             printer,

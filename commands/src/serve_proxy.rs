@@ -76,11 +76,15 @@ pub(crate) fn run(printer: &Printer, args: ServeProxyArgs) -> Result<Exit, Failu
             .map(|folder| Override::flag("--tokenizer", "policy.tokenizer", folder.display())),
     ];
     let overrides = overrides.into_iter().flatten().collect();
-    let loaded = if args.upstream.is_some() {
+    let mut loaded = if args.upstream.is_some() {
         args.config.load_or_default(overrides)?
     } else {
         args.config.load(overrides)?
     };
+    // Before a process in the background is waited for, so that this one shows the bar.
+    if !wiring::fetch_models(printer, &mut loaded, false)? {
+        return Ok(Exit::Interrupted);
+    }
     if let Some(log) = &args.replay {
         return wiring::replay(printer, &loaded, log, args.format);
     }

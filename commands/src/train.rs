@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use lego::config::{DeviceName, Override};
+use lego::train::checkpoint::Wanted;
 
 use crate::config_args::ConfigArgs;
 use crate::exit::Exit;
@@ -17,7 +18,8 @@ Examples:
   lego train run.toml --async
   lego train run.toml --plan --durations trial=90,update=60,publish=5
   lego rollout run.toml -o shards --print paths | lego train run.toml --shards -
-  lego train run.toml --publish /mnt/runs/quickstart";
+  lego train run.toml --publish /mnt/runs/quickstart
+  lego train run.toml --export policy --checkpoint best";
 
 /// Train the policy: rollouts, update, new weights, step by step
 ///
@@ -56,6 +58,12 @@ pub(crate) struct TrainArgs {
     /// With `--plan`: the run directory to measure, or `trial=SECONDS,update=SECONDS,publish=SECONDS` (the run's own directory)
     #[arg(long, value_name = "RUN|LIST", requires = "plan")]
     durations: Option<String>,
+    /// Write a checkpoint of the run as a plain Hugging Face folder, print its files, and stop
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["shards", "fresh", "publish", "plan", "dry_run"])]
+    export: Option<PathBuf>,
+    /// With `--export`: `latest`, `best` by the first validation set, or a step
+    #[arg(long, value_name = "WHICH", default_value = "latest", requires = "export")]
+    checkpoint: Wanted,
     /// Print what would run, as data, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -71,11 +79,19 @@ pub(crate) fn run(printer: &Printer, args: TrainArgs) -> Result<Exit, Failure> {
         .map(|device| Override::flag("--device", "policy.device", device));
     let asynchronous =
         (args.asynchronous || args.publish.is_some()).then(|| Override::flag("--async", "async.enabled", true));
-    let loaded = args
+    let mut loaded = args
         .config
         .load(steps.into_iter().chain(device).chain(asynchronous).collect())?;
+    if let Some(to) = &args.export {
+        return wiring::export(printer, &loaded, args.checkpoint, to, args.format);
+    }
     if args.plan {
         return wiring::plan(printer, &loaded, args.durations.as_deref(), args.format);
+    }
+    if args.dry_run {
+        wiring::cached_models(&mut loaded, true)?;
+    } else if !wiring::fetch_models(printer, &mut loaded, true)? {
+        return Ok(Exit::Interrupted);
     }
     if preflight::refuses(
         printer,

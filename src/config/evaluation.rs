@@ -40,7 +40,7 @@ pub struct CheckpointSection {
     /// Steps between two checkpoints.
     #[schemars(range(min = 1))]
     pub every: u32,
-    /// Newest checkpoints kept, beside the best by validation.
+    /// Newest checkpoints kept, beside the best by each validation set.
     #[schemars(range(min = 1))]
     pub keep: u32,
 }

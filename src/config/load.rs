@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::check::check;
 use super::error::{ConfigError, Fault, Problem};
-use super::loaded::{Loaded, origins};
+use super::loaded::{Loaded, ModelNames, origins};
 use super::source::{Location, Source, SourceKind};
 use super::tree::{Node, Tree, merge, nest, override_with, parse, parse_value};
 use super::{RunConfig, env};
@@ -136,7 +136,11 @@ pub fn load(layers: &Layers) -> Result<Loaded, ConfigError> {
     if config.run.name.is_empty() {
         config.run.name = folder_name(&layers.file)?;
     }
-    Ok(Loaded { config, origins })
+    Ok(Loaded {
+        config,
+        origins,
+        names: ModelNames::default(),
+    })
 }
 
 fn read_file(path: &Path, wanted_by: Option<&Location>, open: &mut Vec<PathBuf>) -> Result<Node, ConfigError> {

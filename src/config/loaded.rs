@@ -1,6 +1,7 @@
 //! A run config that was read, with the origin of each of its values.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::RunConfig;
@@ -15,6 +16,15 @@ pub struct Loaded {
     /// The file with its defaults filled in, checked key by key, paths absolute.
     pub config: RunConfig,
     pub(super) origins: BTreeMap<String, Location>,
+    /// Names of models in place of which the config has folders.
+    pub(super) names: ModelNames,
+}
+
+/// What the file says where the config has the folder of a model that was downloaded.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ModelNames {
+    model: Option<PathBuf>,
+    tokenizer: Option<PathBuf>,
 }
 
 impl Loaded {
@@ -33,14 +43,38 @@ impl Loaded {
         }
     }
 
+    /// Has `policy.model` be the folder of the model that it names; what is written down goes on to say `name`.
+    pub fn place_model(&mut self, name: &str, folder: PathBuf) {
+        self.names.model = Some(PathBuf::from(name));
+        self.config.policy.model = folder;
+    }
+
+    /// The same of `policy.tokenizer`.
+    pub fn place_tokenizer(&mut self, name: &str, folder: PathBuf) {
+        self.names.tokenizer = Some(PathBuf::from(name));
+        self.config.policy.tokenizer = Some(folder);
+    }
+
+    /// The config with names of models as they were written.
+    fn named(&self) -> RunConfig {
+        let mut config = self.config.clone();
+        if let Some(name) = &self.names.model {
+            config.policy.model.clone_from(name);
+        }
+        if let Some(name) = &self.names.tokenizer {
+            config.policy.tokenizer = Some(name.clone());
+        }
+        config
+    }
+
     /// All that ran, as TOML that reads back to the same config; secrets are starred out.
     pub fn to_resolved_toml(&self) -> String {
-        show::to_toml(&self.config, |_| None)
+        show::to_toml(&self.named(), |_| None)
     }
 
     /// The same with each value's origin as a comment.
     pub fn show_config(&self) -> String {
-        show::to_toml(&self.config, |key| {
+        show::to_toml(&self.named(), |key| {
             Some(
                 self.origins
                     .get(key)

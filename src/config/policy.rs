@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicySection {
-    /// Hugging Face folder: config.json, safetensors, tokenizer files.
+    /// Hugging Face folder: config.json, safetensors, tokenizer files; or `hf:org/name[@revision]`, which is downloaded into the
+    /// cache of Hugging Face's clients (`HF_HOME`).
     #[schemars(extend("format" = "path"))]
     pub model: PathBuf,
-    /// Folder with `tokenizer.json` and `tokenizer_config.json`, where it is not the model's own.
+    /// Folder with `tokenizer.json` and `tokenizer_config.json`, where it is not the model's own; or `hf:org/name[@revision]`.
     #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
     /// Jinja file, where the tokenizer's own template is not to be used.

@@ -106,7 +106,7 @@ fn wrong_values_are_named_in_words() {
 #[test]
 fn what_is_not_built_is_no_unknown_key() {
     for (text, key) in [
-        ("[train]\nlora = { rank = 8 }", "train.lora"),
+        ("[train]\nbackend = \"fsdp\"", "train.backend"),
         ("[capture]\nbuilder = \"tree\"", "capture.builder"),
         ("[engine]\nweight_sync = \"lora\"", "engine.weight_sync"),
         ("[scaffold]\nname = \"qwen-code\"", "scaffold.name"),
@@ -314,7 +314,7 @@ proptest! {
         config.rollout.flush = HumanDuration::from_secs(seconds);
         config.engine.kv_memory = ByteSize(bytes);
         config.scaffold.env = env;
-        let loaded = Loaded { config, origins: std::collections::BTreeMap::new() };
+        let loaded = Loaded { config, origins: std::collections::BTreeMap::new(), names: loaded::ModelNames::default() };
         let text = loaded.show_config();
         prop_assert_eq!(load(&Layers::text(text.clone())).map(|back| back.config).map_err(|e| format!("{e}\n{text}")), Ok(loaded.config));
     }

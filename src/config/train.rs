@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CriticSection, RolloutCorrectionSection};
+use super::{CriticSection, LoraSection, RolloutCorrectionSection};
 
 /// A learning rate below this changes nothing: a step of `AdamW` moves a weight by about the rate, and the f32 numbers
 /// around 0.00002 are already twice as far apart.
@@ -69,6 +69,13 @@ pub struct TrainSection {
     pub routing_replay: RoutingReplay,
     /// A run that must not learn, to see whether a measurement can be trusted; absent: none.
     pub control: Option<ControlName>,
+    /// Whether each layer is run again on the way back of an update, so that its input alone is kept: less memory, more time.
+    /// On the processor alone; large micro-batches do so in any case.
+    pub recompute: bool,
+    /// Low-rank adapters that are trained in place of the weights, which stay as they are; absent: none, and written, be it empty,
+    /// they are on. Engines get the merged weights; a checkpoint holds these, and the adapters in `adapter/` as PEFT has them.
+    /// Adapters want a higher `lr` than weights.
+    pub lora: Option<LoraSection>,
     /// The value function of advantage `gae`.
     pub critic: CriticSection,
     /// What makes up for an engine whose probabilities are not the trainer's.
@@ -101,6 +108,8 @@ impl Default for TrainSection {
             bypass_old_logprob: false,
             routing_replay: RoutingReplay::Off,
             control: None,
+            recompute: false,
+            lora: None,
             critic: CriticSection::default(),
             rollout_correction: RolloutCorrectionSection::default(),
         }

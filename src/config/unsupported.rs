@@ -11,7 +11,6 @@ const KEYS: &[&str] = &[
     "scaffold.mix",
     "sandbox.mounts",
     "train.backend",
-    "train.lora",
     "eval.timeout",
 ];
 

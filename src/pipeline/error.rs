@@ -21,6 +21,9 @@ impl PipelineError {
         if let Self::Listen { source, .. } = self {
             return source.kind() != std::io::ErrorKind::InvalidInput;
         }
+        if let Self::Hub(error) = self {
+            return error.is_unavailable();
+        }
         matches!(
             self,
             Self::Trainer(lego_policy::TrainerError::NoCuda { .. })
@@ -110,6 +113,9 @@ pub enum PipelineError {
     /// The model cannot be loaded.
     #[error("policy.model: {0}")]
     Model(#[from] lego_policy::WeightsError),
+    /// A model cannot be had by its name.
+    #[error("policy.model: {0}")]
+    Hub(#[from] crate::hub::HubError),
     /// The trainer cannot compute.
     #[error(transparent)]
     Trainer(#[from] lego_policy::TrainerError),

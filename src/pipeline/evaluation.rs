@@ -21,13 +21,10 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// The score by which checkpoints are compared: pass@1 of the first set, with its name.
-    pub fn headline(&self) -> Option<(String, f64)> {
-        self.sampled
-            .series
-            .iter()
-            .find(|series| !series.series.contains('/'))
-            .map(|s| (s.series.clone(), s.pass_at_1))
+    /// The scores by which checkpoints are compared: pass@1 of each set, with its name.
+    pub fn by_set(&self) -> impl Iterator<Item = (&str, f64)> {
+        let sets = self.sampled.series.iter().filter(|series| !series.series.contains('/'));
+        sets.map(|set| (set.series.as_str(), set.pass_at_1))
     }
 }
 

@@ -78,10 +78,10 @@ impl Online {
             metrics.set("timing_s/sync_weights", publishing.elapsed().as_secs_f64());
             run.step = step;
             let due = config.eval.every > 0 && (step.is_multiple_of(config.eval.every) || step == steps);
-            let mut score = None;
+            let mut scores = None;
             if due {
                 if let Some(evaluation) = self.evaluate(job, run, step, &mut metrics).await? {
-                    score = evaluation.headline();
+                    scores = Some(evaluation);
                 } else if job.stop.is_cancelled() {
                     // Asked to stop in mid-validation: the step is sampled again from its durable rows.
                     run.step = step - 1;
@@ -94,8 +94,8 @@ impl Online {
             (job.observer)(PipelineEvent::Step { step, metrics });
             if step.is_multiple_of(config.checkpoint.every) || step == steps {
                 let path = run.save()?;
-                if let Some((series, score)) = score {
-                    run.checkpoints.record_validation(&series, u64::from(step), score)?;
+                if let Some(evaluation) = scores {
+                    run.record(step, &evaluation)?;
                 }
                 end.checkpoint = Some(path.clone());
                 (job.observer)(PipelineEvent::Checkpoint(path));

@@ -3,25 +3,32 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use lego_policy::{AdamW, Device, Trainer, Weights};
+use lego_policy::{AdamW, Trainer, Weights};
 
 use super::blocking::blocking;
 use super::settings::{changed_settings, refuse_other_run};
 use super::validations::validations;
-use super::{PipelineError, PipelineEvent, PipelineObserver, Validation, lineage};
+use super::{Evaluation, PipelineError, PipelineEvent, PipelineObserver, Validation, lineage, trainer};
 use crate::buffer::Ledger;
-use crate::config::{DeviceName, Loaded, RoutingReplay, RunConfig};
+use crate::config::{Loaded, RoutingReplay, RunConfig};
 use crate::metrics::StepMetrics;
 use crate::prompt::PromptBuilder;
 use crate::run_dir::{Phase, RunDir, RunLock, RunState, StepLog, read_metrics};
 use crate::shard::ShardMeta;
 use crate::task::sha256_hex;
-use crate::train::checkpoint::{Checkpoint, CheckpointState, CheckpointStore};
-use crate::train::{Recipe, TrainError};
+use crate::train::TrainError;
+use crate::train::checkpoint::{CheckpointState, CheckpointStore};
 use crate::trajectory::PolicyVersion;
 
 /// Keys whose change makes it another run.
-const IDENTITY: [&str; 3] = ["policy.model", "run.seed", "data.train"];
+const IDENTITY: [&str; 6] = [
+    "policy.model",
+    "run.seed",
+    "data.train",
+    "train.lora.rank",
+    "train.lora.alpha",
+    "train.lora.targets",
+];
 
 /// How a run ended.
 #[derive(Debug, Clone)]
@@ -72,14 +79,6 @@ pub(super) struct OpenRun {
     config_digest: String,
     seed: u64,
     tokenizer: PathBuf,
-}
-
-/// The device of the trainer.
-pub(super) fn device(name: DeviceName) -> Device {
-    match name {
-        DeviceName::Cpu => Device::Cpu,
-        DeviceName::Cuda(index) => Device::Cuda(index as usize),
-    }
 }
 
 /// Folder with the tokenizer files.
@@ -156,11 +155,12 @@ impl OpenRun {
             ..AdamW::default()
         };
         let weights = match &checkpoint {
-            Some(checkpoint) => checkpoint.weights()?,
-            None => Weights::load(&config.policy.model)?,
+            // Adapters lie over the model that they began with.
+            Some(checkpoint) if config.train.lora.is_none() => checkpoint.weights()?,
+            _ => Weights::load(&config.policy.model)?,
         };
-        let critic = critic(config, checkpoint.as_ref(), &weights, optimizer)?;
-        let mut trainer = Trainer::new(weights, device(config.policy.device), optimizer)?;
+        let critic = trainer::critic(config, checkpoint.as_ref(), &weights, optimizer)?;
+        let mut trainer = trainer::policy(config, weights, optimizer)?;
         if config.train.routing_replay != RoutingReplay::Off && trainer.config().moe.is_none() {
             return Err(PipelineError::Config(TrainError::NoExperts.to_string()));
         }
@@ -310,6 +310,14 @@ impl OpenRun {
         Ok(saved.path)
     }
 
+    /// Notes a validation's scores, so that the best checkpoint by each set is kept.
+    pub(super) fn record(&mut self, step: u32, evaluation: &Evaluation) -> Result<(), PipelineError> {
+        for (set, score) in evaluation.by_set() {
+            self.checkpoints.record_validation(set, u64::from(step), score)?;
+        }
+        Ok(())
+    }
+
     /// The same for a run that ends here, where its last step has none.
     pub(super) fn save_last(&mut self) -> Result<Option<PathBuf>, PipelineError> {
         (self.step > self.saved).then(|| self.save()).transpose()
@@ -353,29 +361,6 @@ impl OpenRun {
         self.state.become_phase(phase);
         Ok(self.dir.write_state(&self.state)?)
     }
-}
-
-/// The critic that the advantage needs: the checkpoint's, or a fresh one over the policy's body.
-fn critic(
-    config: &RunConfig,
-    checkpoint: Option<&Checkpoint>,
-    policy: &Weights,
-    optimizer: AdamW,
-) -> Result<Option<Trainer>, PipelineError> {
-    let recipe = Recipe::from_section(&config.train, config.rollout.groups_per_step)
-        .map_err(|error| PipelineError::Config(error.to_string()))?;
-    if recipe.critic.is_none() {
-        return Ok(None);
-    }
-    let device = device(config.policy.device);
-    if let Some(checkpoint) = checkpoint
-        && let Some(weights) = checkpoint.critic_weights()?
-    {
-        let mut critic = Trainer::new(weights, device, optimizer)?;
-        checkpoint.restore_critic(&mut critic)?;
-        return Ok(Some(critic));
-    }
-    Ok(Some(Trainer::new(policy.critic(), device, optimizer)?))
 }
 
 fn lost() -> PipelineError {

@@ -17,7 +17,7 @@ pub(super) fn updater(config: &RunConfig, group_size: Option<usize>) -> Result<U
     let reference = match recipe.kl {
         Some(_) => Some(lego_policy::Trainer::new(
             lego_policy::Weights::load(&config.policy.model)?,
-            super::run::device(config.policy.device),
+            super::trainer::device(config.policy.device),
             lego_policy::AdamW::default(),
         )?),
         None => None,

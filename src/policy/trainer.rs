@@ -16,6 +16,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::config::ModelConfig;
+use crate::lora::{Lora, LoraSpec};
 use crate::objective::{LossStats, Objective, ValueStats};
 use crate::row::{LogProbs, Row, Sequence, ValueRow, check_rows, check_sequences, check_temperature, check_value_rows};
 use crate::weights::{Weights, WeightsError};
@@ -56,6 +57,10 @@ pub enum TrainerError {
     OtherModel(String),
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    #[error("adapters: {problem}")]
+    Lora { problem: String },
+    #[error("{}: not these adapters: {problem}", path.display())]
+    Adapters { path: PathBuf, problem: String },
     #[error("{}: not this model's optimizer state: {problem}", path.display())]
     OptimizerState { path: PathBuf, problem: String },
 }
@@ -71,7 +76,8 @@ pub struct StepStats {
 
 /// What a backend of the trainer does; inputs have been checked.
 trait Gradients: Send + Sync {
-    fn set_weights(&mut self, weights: &Weights);
+    /// Other weights; with adapters, those that are merged in them and alone learn.
+    fn set_weights(&mut self, weights: &Weights, lora: Option<&Lora>);
     fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs>;
     /// Adds the gradient of `Σ coefficient · L`.
     fn accumulate(&mut self, rows: &[Row<'_>], objective: &Objective) -> LossStats;
@@ -79,13 +85,17 @@ trait Gradients: Send + Sync {
     fn values(&self, sequences: &[Sequence<'_>], micro_batch_tokens: usize) -> Vec<Vec<f32>>;
     /// Adds the gradient of a critic's `Σ coefficient · loss`.
     fn accumulate_values(&mut self, rows: &[ValueRow<'_>], clip: f32) -> ValueStats;
-    /// The accumulated gradient by slot; none accumulated any more.
+    /// Whether each layer is run again on the way back, so that only its input need be kept.
+    fn set_recompute(&mut self, recompute: bool);
+    /// The accumulated gradient by slot, or by adapter; none accumulated any more.
     fn take(&mut self) -> Vec<Vec<f32>>;
 }
 
 /// Holds the weights of a policy, or of a critic, and improves them.
 pub struct Trainer {
+    /// As they are used: with adapters, the merged ones.
     weights: Weights,
+    pub(crate) lora: Option<Lora>,
     device: Device,
     gradients: Box<dyn Gradients>,
     optimizer: AdamW,
@@ -98,19 +108,47 @@ impl Trainer {
     /// # Errors
     /// [`TrainerError::NoCuda`] where a GPU is asked for and cannot be had.
     pub fn new(weights: Weights, device: Device, optimizer: AdamW) -> Result<Self, TrainerError> {
+        Self::build(weights, None, device, optimizer)
+    }
+
+    /// A trainer of fresh adapters over `base`, which itself never changes and is called `name` in the adapters' files. Until the
+    /// first step it computes what `base` does.
+    ///
+    /// # Errors
+    /// [`TrainerError::Lora`] where the adapters do not fit the model, else as [`Trainer::new`].
+    pub fn with_adapters(
+        base: Weights,
+        name: &str,
+        spec: LoraSpec,
+        seed: u64,
+        device: Device,
+        optimizer: AdamW,
+    ) -> Result<Self, TrainerError> {
+        let lora = Lora::new(base, name, spec, seed)?;
+        Self::build(lora.merged(), Some(lora), device, optimizer)
+    }
+
+    fn build(weights: Weights, lora: Option<Lora>, device: Device, optimizer: AdamW) -> Result<Self, TrainerError> {
         let gradients: Box<dyn Gradients> = match device {
-            Device::Cpu => Box::new(fused::Fused::new(&weights)),
-            Device::CpuReference => reference::on_cpu(&weights),
-            Device::Cuda(index) => reference::on_cuda(&weights, index)?,
+            Device::Cpu => Box::new(fused::Fused::new(&weights, lora.as_ref())),
+            Device::CpuReference => reference::on_cpu(&weights, lora.as_ref()),
+            Device::Cuda(index) => reference::on_cuda(&weights, lora.as_ref(), index)?,
         };
-        let moments = Moments::new(&weights);
+        let moments = Moments::new(&trained(&weights, lora.as_ref()));
         Ok(Self {
             weights,
+            lora,
             device,
             gradients,
             optimizer,
             moments,
         })
+    }
+
+    /// Has each layer run again on the way back, whatever the size of a micro-batch: its input alone is kept, and no probabilities
+    /// over the vocabulary. Gradients stay the same; [`Device::Cpu`] alone follows it.
+    pub fn set_recompute(&mut self, recompute: bool) {
+        self.gradients.set_recompute(recompute);
     }
 
     /// Log-probs and entropies of every response position under `logits / temperature`, without gradients. About
@@ -193,9 +231,14 @@ impl Trainer {
         }
         // As torch.nn.utils.clip_grad_norm_ has it.
         let clip = grad_clip.map_or(1.0, |max| (max / (norm + 1e-6)).min(1.0));
-        self.moments
-            .step(&self.optimizer, lr, clip, &mut self.weights, &gradients);
-        self.gradients.set_weights(&self.weights);
+        let (moments, optimizer) = (&mut self.moments, &self.optimizer);
+        if let Some(lora) = &mut self.lora {
+            moments.step(optimizer, lr, clip, lora.values_mut(), &gradients);
+            self.weights = lora.merged();
+        } else {
+            moments.step(optimizer, lr, clip, self.weights.slots_mut(), &gradients);
+        }
+        self.gradients.set_weights(&self.weights, self.lora.as_ref());
         Ok(StepStats {
             grad_norm: norm,
             step: self.moments.steps(),
@@ -203,10 +246,12 @@ impl Trainer {
     }
 
     /// The accumulated gradient under the Hugging Face names, for checks against other implementations; it stays
-    /// accumulated no longer.
+    /// accumulated no longer. Of an adapter A and then B, in one, by its module's name and `.lora`.
     pub fn take_gradients(&mut self) -> Vec<(String, Vec<f32>)> {
-        let names: Vec<_> = self.weights.iter().map(|(name, _)| name.to_owned()).collect();
-        names.into_iter().zip(self.gradients.take()).collect()
+        let names = trained(&self.weights, self.lora.as_ref())
+            .into_iter()
+            .map(|(name, _)| name);
+        names.zip(self.gradients.take()).collect()
     }
 
     /// Forgets what has been accumulated.
@@ -219,11 +264,46 @@ impl Trainer {
         self.weights.clone()
     }
 
+    /// Whether adapters alone are trained.
+    pub fn has_adapters(&self) -> bool {
+        self.lora.is_some()
+    }
+
+    /// Writes the adapters, if there are any, as PEFT has them into `dir`, which exists.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn save_adapters(&self, dir: &Path) -> Result<(), TrainerError> {
+        self.lora.as_ref().map_or(Ok(()), |lora| lora.save(dir))
+    }
+
+    /// Replaces the adapters by those in `dir`; gradients are dropped, optimizer state stays.
+    ///
+    /// # Errors
+    /// [`TrainerError::Adapters`] where they are of another size or of other matrices.
+    pub fn load_adapters(&mut self, dir: &Path) -> Result<(), TrainerError> {
+        let mut lora = self.lora.clone().ok_or_else(|| TrainerError::Adapters {
+            path: dir.to_owned(),
+            problem: "the trainer has none".to_owned(),
+        })?;
+        lora.load(dir)?;
+        self.gradients.take();
+        self.weights = lora.merged();
+        self.gradients.set_weights(&self.weights, Some(&lora));
+        self.lora = Some(lora);
+        Ok(())
+    }
+
     /// Replaces the weights; gradients are dropped, optimizer state stays.
     ///
     /// # Errors
-    /// [`TrainerError::OtherModel`] when the tensors differ in name or shape.
+    /// [`TrainerError::OtherModel`] when the tensors differ in name or shape, or adapters are trained.
     pub fn load_weights(&mut self, weights: Weights) -> Result<(), TrainerError> {
+        if self.has_adapters() {
+            return Err(TrainerError::OtherModel(
+                "whole weights where adapters are trained".to_owned(),
+            ));
+        }
         if weights.parameters() != self.weights.parameters() {
             let pairs = weights.parameters().iter().zip(self.weights.parameters());
             let other = pairs
@@ -235,7 +315,7 @@ impl Trainer {
             return Err(TrainerError::OtherModel(other));
         }
         self.gradients.take();
-        self.gradients.set_weights(&weights);
+        self.gradients.set_weights(&weights, None);
         self.weights = weights;
         Ok(())
     }
@@ -245,7 +325,7 @@ impl Trainer {
     /// # Errors
     /// I/O.
     pub fn save_optimizer(&self, file: &Path) -> Result<(), TrainerError> {
-        self.moments.save(file, &self.weights)
+        self.moments.save(file, &trained(&self.weights, self.lora.as_ref()))
     }
 
     /// Reads what [`Trainer::save_optimizer`] wrote.
@@ -253,7 +333,7 @@ impl Trainer {
     /// # Errors
     /// I/O, or a file that does not fit this model; the state is then as before.
     pub fn load_optimizer(&mut self, file: &Path) -> Result<(), TrainerError> {
-        self.moments = Moments::load(file, &self.weights)?;
+        self.moments = Moments::load(file, &trained(&self.weights, self.lora.as_ref()))?;
         Ok(())
     }
 
@@ -268,6 +348,18 @@ impl Trainer {
 
     pub fn config(&self) -> &ModelConfig {
         self.weights.config()
+    }
+}
+
+/// Name and shape of what is trained, in the order of its gradients.
+fn trained(weights: &Weights, lora: Option<&Lora>) -> Vec<(String, Vec<usize>)> {
+    match lora {
+        Some(lora) => lora.parameters(),
+        None => weights
+            .parameters()
+            .iter()
+            .map(|p| (p.name.clone(), p.shape.clone()))
+            .collect(),
     }
 }
 

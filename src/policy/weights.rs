@@ -20,7 +20,7 @@ use crate::config::{ConfigError, ModelConfig};
 use crate::layout::{Parameter, Role, parameters};
 
 pub(crate) use load::load_tensors;
-pub(crate) use save::write_tensors;
+pub(crate) use save::{write_synced, write_tensors};
 
 /// One tensor, row-major f32.
 #[derive(Clone, Debug, PartialEq)]

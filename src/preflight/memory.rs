@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use lego_policy::ModelConfig;
+use lego_policy::{LoraSpec, LoraTarget, ModelConfig};
 
 use super::{Check, Context, Finding, Purpose, tasks};
 use crate::config::{AdvantageName, ByteSize, DeviceName, EngineKind, Loaded};
@@ -120,12 +120,12 @@ impl MicroBatch {
     }
 
     /// Bytes of what an update keeps for its way back.
-    fn activations(&self, shape: &ModelConfig, workers: u64) -> u64 {
+    fn activations(&self, shape: &ModelConfig, workers: u64, recompute: bool) -> u64 {
         let (in_a_layer, beside) = floats_of_a_token(shape);
         let layers = shape.num_hidden_layers as u64;
         let tokens = self.rows.div_ceil(workers) * self.window;
         let all = tokens * layers * in_a_layer;
-        let kept = if all <= KEPT {
+        let kept = if all <= KEPT && !recompute {
             all
         } else {
             tokens * (layers * shape.hidden_size as u64 + in_a_layer)
@@ -172,14 +172,21 @@ fn terms(context: Context<'_>, shape: &ModelConfig) -> Vec<(&'static str, u64)> 
     let weights = weight_bytes(shape);
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let batch = MicroBatch::of(run, shape);
-    let workers = threads.min(batch.rows).min((GRADIENTS * FLOAT / weights.max(1)).max(1));
+    // With adapters, what learns is they; the weights are there once more without them.
+    let lora = config.train.lora.as_ref();
+    let learns = lora.map_or(weights, |lora| {
+        let (rank, alpha) = (lora.rank as usize, lora.alpha);
+        let targets = LoraTarget::all_of(shape);
+        LoraSpec { rank, alpha, targets }.parameter_count(shape) as u64 * FLOAT
+    });
+    let workers = threads.min(batch.rows).min((GRADIENTS * FLOAT / learns.max(1)).max(1));
     // Where the workers are few, the packing of the next version takes more than they do.
-    let gradients = (2 * workers).max(4);
+    let gradients = (2 * workers * learns).max(4 * weights);
     let train = config.train.resolve(config.rollout.groups_per_step).ok();
     let mut terms = vec![
         ("weights for the update", 4 * weights),
-        ("optimizer", 2 * weights),
-        ("gradients", gradients * weights),
+        ("optimizer", 2 * learns),
+        ("gradients", gradients),
     ];
     if config.train.kl_coef > 0.0 {
         terms.push(("reference", 2 * weights));
@@ -191,7 +198,7 @@ fn terms(context: Context<'_>, shape: &ModelConfig) -> Vec<(&'static str, u64)> 
         terms.push(("engine", weights));
         terms.push(("keys and values", keys_and_values(context, shape, batch.window)));
     }
-    terms.push(("activations", batch.activations(shape, workers)));
+    terms.push(("activations", batch.activations(shape, workers, config.train.recompute)));
     if !config.train.bypass_old_logprob {
         terms.push(("log-probs", batch.log_probs(run, shape, threads)));
     }
@@ -276,6 +283,16 @@ mod tests {
         let small = of("policy.max_model_len = 512\nengine.kv_memory = \"1MiB\"");
         assert_eq!(term(&small, "keys and values"), (1 << 20) * 3 / 2);
         assert!(machine().unwrap() > 1 << 20);
+        // Of a layer's seven maps, 4 rows and columns for each of their inputs and outputs.
+        let adapters = of("[train.lora]\nrank = 4\n");
+        let ends = 4 * (256 + 256) + 3 * (256 + 512);
+        assert_eq!(term(&adapters, "optimizer"), 2 * 4 * 4 * ends * 4);
+        // Only what enters each layer is kept where the rest is computed again.
+        let again = of("train.max_tokens_per_micro_batch = 1024\ntrain.recompute = true");
+        assert_eq!(
+            term(&again, "activations"),
+            4 * 1024 * (4 * 256 + 4352 + 3840 + 2 * 512)
+        );
     }
 
     #[test]

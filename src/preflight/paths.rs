@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
+use crate::hub::PREFIX;
 
 pub(super) struct Paths;
 
@@ -52,15 +53,13 @@ impl Paths {
             );
             return;
         }
-        if policy.model.to_string_lossy().starts_with("hf:") {
-            fatal(
-                format!(
-                    "policy.model = \"{}\": models by name are not supported yet",
-                    policy.model.display()
-                ),
-                "policy.model",
-                "download the model and write its folder",
+        if policy.model.to_string_lossy().starts_with(PREFIX) {
+            let text = format!(
+                "policy.model: {} is not in the cache, so that it cannot be looked at",
+                policy.model.display()
             );
+            let finding = Finding::warn(self.id(), text).at(run, "policy.model");
+            found.push(finding.help("the first command that needs the model downloads it"));
             return;
         }
         let needs_weights = context.purpose.trains() || run.config.engine.kind == EngineKind::Embedded;

@@ -113,7 +113,7 @@ fn each_fault_is_found_and_named_by_its_key() {
             "scaffold.name",
         ),
         ("policy.model=\"nowhere\"", "paths", Status::Fatal, "policy.model"),
-        ("policy.model=\"hf:org/name\"", "paths", Status::Fatal, "policy.model"),
+        ("policy.model=\"hf:org/name\"", "paths", Status::Warn, "policy.model"),
         ("data.train=", "paths", Status::Fatal, "data.train"),
         ("data.val=[\"v.parquet\"]", "paths", Status::Fatal, "data.val"),
         ("data.val=[\"gone.parquet\"]", "paths", Status::Fatal, "data.val"),

@@ -31,5 +31,5 @@ pub use error::PromptError;
 pub use message::{FunctionCall, Message, Role, ToolCall, same_value};
 pub use template::{ChatTemplate, Rendering};
 pub use thinking::Thinking;
-pub use tokenizer::{StopToken, Tokenizer};
+pub use tokenizer::{StopToken, TOKENIZER_FILES, Tokenizer};
 pub use tool_parser::{ParseEvent, ParsedCall, ToolFormat, ToolParser, ToolSchemas};

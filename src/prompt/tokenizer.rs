@@ -10,6 +10,19 @@ use super::decode::{ByteTable, DecodeStream};
 use super::encode_cache::{EncodeCache, encode_plainly};
 use crate::trajectory::TokenId;
 
+/// What makes a Hugging Face folder usable beside weights and config.json.
+pub const TOKENIZER_FILES: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+];
+
 /// A tokenizer and the ids that end an answer.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,

@@ -12,6 +12,19 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
+/// The same of a file, which is read piece by piece.
+pub fn sha256_of_file(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let (mut file, mut hasher) = (fs::File::open(path)?, Sha256::new());
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hex(&hasher.finalize())),
+            read => hasher.update(&piece[..read]),
+        }
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes

@@ -17,7 +17,7 @@ mod stages;
 mod values;
 
 pub use atomic::{sync_folder, write_atomically};
-pub use checksum::{folder_checksum, sha256_hex};
+pub use checksum::{folder_checksum, sha256_hex, sha256_of_file};
 pub use environment::{EnvironmentConfig, Healthcheck, McpServer, NetworkMode, NetworkPolicy, resolve_env};
 pub use error::TaskError;
 pub use expression::{Expression, ExpressionError};

@@ -6,6 +6,7 @@ mod browser;
 mod bucket;
 mod docker;
 mod harbor;
+mod hub;
 mod kubernetes;
 mod plugin;
 mod prepare;

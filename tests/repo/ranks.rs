@@ -9,7 +9,7 @@ const RANKS: [&[&str]; 9] = [
     &["http_client", "http_server", "metrics", "task", "trajectory"],
     &["config", "run_dir", "shard"],
     &["prompt", "sandbox"],
-    &["inference", "scaffold", "verifier"],
+    &["hub", "inference", "scaffold", "verifier"],
     &["balance", "buffer"],
     &["proxy"],
     &["diagnose", "rollout", "train"],

@@ -17,6 +17,7 @@ fn schema_and_loader_agree() {
         "[sandbox]\ntimeouts = { agent = \"10m\" }\nmemory = \"8GiB\"",
         "[policy]\ndevice = \"cuda:1\"",
         "[scaffold]\nenv = { A = \"1\" }",
+        "[train.lora]\nrank = 8\ntargets = [\"q_proj\", \"v_proj\"]",
         "[train]\nalgorithm = \"dr_grpo\"\nloss_agg_mode = \"token-mean\"",
     ] {
         assert!(schema_accepts(text), "the schema refuses:\n{text}");
@@ -33,7 +34,8 @@ fn schema_and_loader_agree() {
         "[scaffold]\nname = \"qwen-code\"",
         "[train]\nalgorithm = \"grppo\"",
         "[filter]\ndrop_outcomes = [\"nope\"]",
-        "[train]\nlora = { rank = 8 }",
+        "[train]\nlora = { rank = 0 }",
+        "[train.lora]\ntargets = [\"lm_head\"]",
     ] {
         assert!(!schema_accepts(text), "the schema accepts:\n{text}");
         assert!(load(&Layers::text(text)).is_err(), "the loader accepts:\n{text}");

@@ -173,7 +173,7 @@ pub(crate) struct TrialArgs {
     /// Times that `filter` has the policy try a task
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempts: u32,
-    /// The policy that `filter` asks: the address of an API, or a folder; absent: what the run config says
+    /// The policy that `filter` asks: the address of an API, a folder, or `hf:org/name`; absent: what the run config says
     #[arg(long, value_name = "URL|DIR")]
     pub(crate) policy: Option<String>,
 }

@@ -1,8 +1,10 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
 mod balance;
+mod export;
 mod failures;
 mod follow;
+mod models;
 mod plan;
 mod prepare;
 mod rollout;
@@ -11,7 +13,9 @@ mod train;
 mod watch;
 
 pub(crate) use balance::{balance, replicas_of};
+pub(crate) use export::export;
 pub(crate) use follow::follow;
+pub(crate) use models::{cached_models, fetch_models};
 pub(crate) use plan::plan;
 pub(crate) use prepare::{convert, measure, validate};
 pub(crate) use rollout::{purge, reap, rollout};

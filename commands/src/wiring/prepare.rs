@@ -167,12 +167,17 @@ pub(crate) fn measure(
                 "engine.endpoints",
                 format!("[{}]", toml::Value::from(policy.as_str())),
             ));
+        } else if policy.starts_with(lego::hub::PREFIX) {
+            flags.push(Override::flag("--policy", "policy.model", policy));
         } else {
             let absolute = std::path::absolute(policy).map_err(|error| Failure::usage("no such path").source(error))?;
             flags.push(Override::flag("--policy", "policy.model", absolute.display()));
         }
     }
-    let loaded = config(args, flags)?;
+    let mut loaded = config(args, flags)?;
+    if !super::fetch_models(printer, &mut loaded, false)? {
+        return Ok(true);
+    }
     if preflight::refuses(printer, &loaded, preflight::Purpose::Rollout { tasks_given: true }) {
         return Err(Failure::negative("the trials of `filter` cannot run as they are set"));
     }

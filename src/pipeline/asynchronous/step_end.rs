@@ -53,7 +53,11 @@ impl<S: Sampling> Both<'_, S> {
         (self.clock.step, self.clock.idle) = (now, Some(now));
         run.step = step;
         if let Some((version, weights)) = done.snapshot {
-            self.validations.add(Snapshot { step, version, weights });
+            run.checkpoints.hold(u64::from(step));
+            let given_up = self.validations.add(Snapshot { step, version, weights });
+            given_up
+                .into_iter()
+                .for_each(|step| run.checkpoints.release(u64::from(step)));
         }
         let is_last = step == self.sides.config.train.steps;
         if is_last && self.validations.is_busy() {
@@ -113,10 +117,11 @@ impl<S: Sampling> Both<'_, S> {
 
     /// A validation's scores go into the line of the step during which it ends.
     pub(super) fn scored(&mut self, run: &mut OpenRun, scored: Scored) -> Result<(), PipelineError> {
+        let step = scored.step;
+        run.checkpoints.release(u64::from(step));
         let Some(evaluation) = scored.evaluation else {
             return Ok(());
         };
-        let step = scored.step;
         let mut metrics = StepMetrics::new(u64::from(step), jiff::Timestamp::now());
         meter::evaluation(&mut metrics, &evaluation);
         metrics.set("timing_s/eval", scored.seconds);
@@ -127,9 +132,9 @@ impl<S: Sampling> Both<'_, S> {
         let is_last = self.last_line.as_ref().is_some_and(|line| line.step == u64::from(step));
         if is_last {
             // Its checkpoint is written when it has ended.
-            self.last_score = evaluation.headline();
-        } else if let Some((series, score)) = evaluation.headline() {
-            run.checkpoints.record_validation(&series, u64::from(step), score)?;
+            self.last_scores = Some(evaluation.clone());
+        } else {
+            run.record(step, &evaluation)?;
         }
         (self.sides.observer)(PipelineEvent::Evaluated { step, evaluation });
         if step == 0 && run.step == 0 {

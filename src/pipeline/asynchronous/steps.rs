@@ -21,7 +21,7 @@ use crate::pipeline::lineage::trainer_writer;
 use crate::pipeline::run::{OpenRun, RunEnd};
 use crate::pipeline::sampled::{refuse_failed, take_silent_groups};
 use crate::pipeline::training::{Online, OnlineJob};
-use crate::pipeline::{PipelineError, PipelineEvent, PipelineObserver};
+use crate::pipeline::{Evaluation, PipelineError, PipelineEvent, PipelineObserver};
 use crate::rollout::RolloutEvent;
 use crate::shard::{ShardWriter, WriterOptions};
 use crate::train::Updater;
@@ -133,7 +133,7 @@ pub(super) struct Both<'a, S> {
     /// Scores that wait for the line of a step.
     pub(super) ended_validations: VecDeque<StepMetrics>,
     /// The last step's score, until its checkpoint is there.
-    pub(super) last_score: Option<(String, f64)>,
+    pub(super) last_scores: Option<Evaluation>,
     /// Metrics that wait for the line of the next step.
     pub(super) next_line: StepMetrics,
     pub(super) told_of_mismatch: bool,
@@ -176,7 +176,7 @@ impl<'a, S: Sampling> Both<'a, S> {
             extra: sides.config.rollout.max_extra_groups,
             counts: Counts::default(),
             ended_validations: VecDeque::new(),
-            last_score: None,
+            last_scores: None,
             next_line: StepMetrics::default(),
             told_of_mismatch: false,
             stopping: false,
@@ -226,11 +226,11 @@ impl<'a, S: Sampling> Both<'a, S> {
                 // Asked to stop in mid-validation: the step trains again on its durable rows.
                 run.step -= 1;
             } else {
-                let step = metrics.step;
+                let step = metrics.step as u32;
                 self.write(run, metrics)?;
                 self.checkpoint(run)?;
-                if let Some((series, score)) = self.last_score.take() {
-                    run.checkpoints.record_validation(&series, step, score)?;
+                if let Some(evaluation) = self.last_scores.take() {
+                    run.record(step, &evaluation)?;
                 }
             }
         } else if self.stopping {

@@ -100,10 +100,12 @@ impl<'a> Validations<'a> {
         self.running.is_some() || self.waiting.is_some()
     }
 
-    /// Validates these weights as soon as the one that runs has ended. One that waits already is given up.
-    pub(in crate::pipeline) fn add(&mut self, snapshot: Snapshot) {
+    /// Validates these weights as soon as the one that runs has ended. One that waits already is given up;
+    /// gives its step.
+    pub(in crate::pipeline) fn add(&mut self, snapshot: Snapshot) -> Option<u32> {
         let step = snapshot.step;
-        if let Some(given_up) = self.waiting.replace(snapshot) {
+        let given_up = self.waiting.replace(snapshot);
+        if let Some(given_up) = &given_up {
             self.cut += 1;
             (self.observer)(PipelineEvent::Warning(format!(
                 "step {} is not validated: the validation before it still ran when step {step} was due",
@@ -111,6 +113,7 @@ impl<'a> Validations<'a> {
             )));
         }
         self.begin();
+        given_up.map(|given_up| given_up.step)
     }
 
     /// The next one that ends; never, while none runs. Safe to drop.

@@ -4,12 +4,14 @@
 
 use super::experts_backward::{ExpertScratch, ExpertTransposes};
 use super::forward::{Activations, Rows};
+use super::learning::Learning;
 use super::packed::{Decoder, Mlp, heads};
 use crate::kernels::attention_backward::{AttentionScratch, Gradients, Kept, attend_backward};
 use crate::kernels::gemm::{Left, Store, multiply};
 use crate::kernels::pack::{Packed, PackedLeft};
 use crate::kernels::vector::{add_rows_to, rms_norm_backward, rotate_back, swiglu_backward};
 use crate::layout::{LayerSlots, Projection};
+use crate::lora::Lora;
 use crate::weights::Weights;
 
 /// Tokens of an outer product that are packed at a time.
@@ -29,14 +31,15 @@ enum MlpTransposes {
     Experts(ExpertTransposes, usize),
 }
 
-/// All weights packed for the way back.
+/// All weights packed for the way back, and which of them learn.
 pub(crate) struct Transposes {
     layers: Vec<LayerTransposes>,
     pub(crate) head: Packed,
+    pub(crate) learning: Learning,
 }
 
 impl Transposes {
-    pub(crate) fn new(weights: &Weights) -> Self {
+    pub(crate) fn new(weights: &Weights, lora: Option<&Lora>) -> Self {
         let slots = crate::layout::slots(weights.config());
         let plain = |slot: usize| {
             let shape = &weights.parameters()[slot].shape;
@@ -59,6 +62,7 @@ impl Transposes {
         Self {
             layers: layers.collect(),
             head: plain(slots.head),
+            learning: Learning::new(weights, lora),
         }
     }
 }
@@ -82,6 +86,8 @@ pub(crate) struct BackwardScratch {
 pub(crate) struct OuterScratch {
     left: PackedLeft,
     right: Packed,
+    /// Rows reduced to an adapter's rank.
+    pub(super) narrow: Vec<f32>,
 }
 
 /// `dweight[out, in] += dyᵀ[out, rows] · x[rows, in]`
@@ -128,15 +134,17 @@ impl Decoder {
             &transposes.layers[index],
             &self.layers[index],
         );
-        let d = self.config.hidden_size;
+        let (d, learning) = (self.config.hidden_size, &transposes.learning);
+        let width = heads(&self.config).query_width();
         match (&weights.mlp, &layer.mlp) {
             (MlpTransposes::Dense { gate, up, down }, _) => {
                 let f = self.config.intermediate_size;
-                outer(dx, &a.gated, d, f, &mut grads[slots.down], &mut s.outer);
+                learning.outer(slots.down, (dx, &a.gated), (d, f), &mut grads[slots.down], &mut s.outer);
                 back(dx, down, Store::Replace, &mut s.wide);
                 swiglu_backward(&s.wide, &mut a.gate, &mut a.up);
-                outer(&a.gate, &a.middle_normed, f, d, &mut grads[slots.gate], &mut s.outer);
-                outer(&a.up, &a.middle_normed, f, d, &mut grads[slots.up], &mut s.outer);
+                for (slot, dy) in [(slots.gate, &a.gate), (slots.up, &a.up)] {
+                    learning.outer(slot, (dy, &a.middle_normed), (f, d), &mut grads[slot], &mut s.outer);
+                }
                 back(&a.gate, gate, Store::Replace, &mut s.branch);
                 back(&a.up, up, Store::Add, &mut s.branch);
             }
@@ -149,7 +157,8 @@ impl Decoder {
                 &mut s.branch,
                 grads,
                 &mut s.experts,
-                &mut s.outer,
+                // Experts and routers have no adapters.
+                learning.is_whole().then_some(&mut s.outer),
             ),
             (MlpTransposes::Experts(..), Mlp::Dense { .. }) => {
                 unreachable!("both are packed from the same slots")
@@ -158,19 +167,13 @@ impl Decoder {
         let gain = &mut grads[slots.mlp_norm];
         rms_norm_backward(&s.branch, &a.middle, &layer.mlp_norm, &a.middle_scales, dx, gain);
 
-        outer(
-            dx,
-            &a.attended,
-            d,
-            heads(&self.config).query_width(),
-            &mut grads[slots.output.weight],
-            &mut s.outer,
-        );
+        let slot = slots.output.weight;
+        learning.outer(slot, (dx, &a.attended), (d, width), &mut grads[slot], &mut s.outer);
         bias(dx, slots.output, grads);
         back(dx, &weights.output, Store::Replace, &mut s.branch);
         self.attention_backward(rows, a, s);
         self.norms_backward(index, rows, a, grads, s);
-        self.projections_backward(slots, weights, a, grads, s);
+        self.projections_backward(slots, (weights, learning), a, grads, s);
         let gain = &mut grads[slots.attention_norm];
         rms_norm_backward(&s.branch, &a.input, &layer.attention_norm, &a.input_scales, dx, gain);
     }
@@ -248,7 +251,7 @@ impl Decoder {
     fn projections_backward(
         &self,
         slots: &LayerSlots,
-        weights: &LayerTransposes,
+        (weights, learning): (&LayerTransposes, &Learning),
         a: &Activations,
         grads: &mut [Vec<f32>],
         s: &mut BackwardScratch,
@@ -266,7 +269,8 @@ impl Decoder {
             (slots.value, &weights.value, &s.dvalues, heads.key_width(), Store::Add),
         ];
         for (slot, weight, gradient, width, store) in maps {
-            outer(gradient, &a.normed, width, d, &mut grads[slot.weight], &mut s.outer);
+            let weights = &mut grads[slot.weight];
+            learning.outer(slot.weight, (gradient, &a.normed), (width, d), weights, &mut s.outer);
             bias(gradient, slot, grads);
             back(gradient, weight, store, &mut s.branch);
         }

@@ -47,7 +47,7 @@ pub(crate) struct ExpertScratch {
 
 impl Experts {
     /// Takes `dy`, the gradient of what the experts gave for the normed rows `x`, to that of `x` (`dx` becomes it),
-    /// adding those of the weights. Gate and up of `a` are overwritten.
+    /// adding those of the weights where there is a `scratch` for them. Gate and up of `a` are overwritten.
     #[expect(clippy::too_many_arguments, reason = "each is a buffer with an owner of its own")]
     pub(crate) fn backward(
         &self,
@@ -59,7 +59,7 @@ impl Experts {
         dx: &mut Vec<f32>,
         grads: &mut [Vec<f32>],
         s: &mut ExpertScratch,
-        scratch: &mut OuterScratch,
+        mut scratch: Option<&mut OuterScratch>,
     ) {
         let (inner, per_token) = (self.moe.intermediate_size, self.moe.per_token);
         let width = self.router.weight.k();
@@ -85,20 +85,18 @@ impl Experts {
                 range.start * inner..range.end * inner,
             );
             let own = expert * size..(expert + 1) * size;
-            outer(
-                &s.dy,
-                &a.gated[wide.clone()],
-                width,
-                inner,
-                &mut grads[slots.down][own.clone()],
-                scratch,
-            );
+            if let Some(scratch) = &mut scratch {
+                let down = &mut grads[slots.down][own.clone()];
+                outer(&s.dy, &a.gated[wide.clone()], width, inner, down, scratch);
+            }
             back(&s.dy, &transposes.down[expert], Store::Replace, &mut s.wide);
             let (gate, up) = (&mut a.gate[wide.clone()], &mut a.up[wide]);
             swiglu_backward(&s.wide, gate, up);
             let inputs = &a.inputs[hidden];
-            outer(gate, inputs, inner, width, &mut grads[slots.gate][own.clone()], scratch);
-            outer(up, inputs, inner, width, &mut grads[slots.up][own], scratch);
+            if let Some(scratch) = &mut scratch {
+                outer(gate, inputs, inner, width, &mut grads[slots.gate][own.clone()], scratch);
+                outer(up, inputs, inner, width, &mut grads[slots.up][own], scratch);
+            }
             back(gate, &transposes.gate[expert], Store::Replace, &mut s.narrow);
             back(up, &transposes.up[expert], Store::Add, &mut s.narrow);
             for (place, found) in range.zip(s.narrow.chunks_exact(width)) {
@@ -107,7 +105,9 @@ impl Experts {
             }
         }
         self.dlogits(a, s);
-        outer(&s.dlogits, x, self.moe.experts, width, &mut grads[router], scratch);
+        if let Some(scratch) = scratch {
+            outer(&s.dlogits, x, self.moe.experts, width, &mut grads[router], scratch);
+        }
         back(&s.dlogits, &transposes.router, Store::Add, dx);
     }
 

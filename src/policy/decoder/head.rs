@@ -3,7 +3,7 @@
 //! Runs over chunks of rows, so that no more than a chunk of logits over the vocabulary need exist; where all of them
 //! are small they are kept for the way back, else computed a second time.
 
-use super::backward::{OuterScratch, Transposes, back, outer};
+use super::backward::{OuterScratch, Transposes, back};
 use super::packed::Decoder;
 use crate::kernels::gemm::Store;
 use crate::kernels::vector::{distribution, distribution_backward};
@@ -100,7 +100,9 @@ impl Decoder {
                 distribution_backward(row, dlogprobs[at], dentropies[at], s.entropies[at], scale);
                 row[pick.target as usize] += dlogprobs[at] * scale;
             }
-            outer(&s.logits, normed, vocab, d, &mut grads[self.slots.head], scratch);
+            let (slot, shape) = (self.slots.head, (vocab, d));
+            let learning = &transposes.learning;
+            learning.outer(slot, (&s.logits, normed), shape, &mut grads[slot], scratch);
             back(&s.logits, &transposes.head, Store::Replace, &mut s.dnormed);
             s.dhidden.extend_from_slice(&s.dnormed);
             done += picks.len();

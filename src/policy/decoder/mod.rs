@@ -8,6 +8,7 @@ pub(crate) mod experts;
 pub(crate) mod experts_backward;
 pub(crate) mod forward;
 pub(crate) mod head;
+pub(crate) mod learning;
 pub(crate) mod packed;
 mod value;
 

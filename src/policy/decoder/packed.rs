@@ -60,8 +60,6 @@ pub(crate) enum Mlp {
 pub(crate) struct Decoder {
     pub(crate) config: ModelConfig,
     pub(crate) slots: Slots,
-    /// Floats of each parameter, by slot.
-    pub(crate) sizes: Vec<usize>,
     /// `[vocab, hidden]`, for looking up.
     pub(crate) embedding: Arc<[f32]>,
     pub(crate) layers: Vec<Layer>,
@@ -97,7 +95,6 @@ impl Decoder {
             value_weight: Arc::clone(weights.at(slots.head)),
             value_bias: slots.value_bias.map(|slot| Arc::clone(weights.at(slot))),
             slots,
-            sizes: weights.iter().map(|(_, tensor)| tensor.data.len()).collect(),
             config,
         }
     }

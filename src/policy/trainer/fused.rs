@@ -16,6 +16,7 @@ use super::Gradients;
 use crate::decoder::backward::Transposes;
 use crate::decoder::packed::Decoder;
 use crate::kernels::vector::add;
+use crate::lora::Lora;
 use crate::objective::{LossStats, Objective, ValueStats};
 use crate::row::{LogProbs, Row, Sequence, ValueRow};
 use crate::weights::Weights;
@@ -25,30 +26,45 @@ use worker::Worker;
 /// Floats that the workers' gradients may take together.
 const GRADIENT_FLOATS: usize = 1 << 30;
 
-/// One version of the weights: burn's parameter tensors, and the same numbers packed for the kernels.
+/// One version of the weights: burn's tensors of what learns, and all numbers packed for the kernels.
 pub(super) struct Version {
-    parameters: Vec<Tensor<Inner, 1>>,
+    /// By slot: the weight, or its adapter; `None` where nothing learns.
+    parameters: Vec<Option<Tensor<Inner, 1>>>,
     decoder: Arc<Decoder>,
     transposes: Arc<Transposes>,
+    /// Whether passes keep nothing that can be computed again.
+    recompute: bool,
 }
 
 impl Version {
-    fn new(weights: &Weights) -> Self {
+    fn new(weights: &Weights, lora: Option<&Lora>) -> Self {
         let upload =
             |data: &[f32]| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), &burn_flex::FlexDevice);
+        let parameters = match lora {
+            None => weights.iter().map(|(_, tensor)| Some(upload(&tensor.data))).collect(),
+            Some(lora) => {
+                let mut parameters: Vec<_> = weights.iter().map(|_| None).collect();
+                for adapter in lora.adapters() {
+                    parameters[adapter.slot] = Some(upload(&adapter.values));
+                }
+                parameters
+            }
+        };
         Self {
-            parameters: weights.iter().map(|(_, tensor)| upload(&tensor.data)).collect(),
+            parameters,
             decoder: Arc::new(Decoder::new(weights)),
-            transposes: Arc::new(Transposes::new(weights)),
+            transposes: Arc::new(Transposes::new(weights, lora)),
+            recompute: false,
         }
     }
 
-    /// Leaves of a new graph, by slot.
+    /// Leaves of a new graph, by slot; nothing is tracked for what does not learn.
     fn leaves(&self) -> Vec<Leaf> {
-        self.parameters
-            .iter()
-            .map(|p| Tensor::from_inner(p.clone()).require_grad())
-            .collect()
+        let leaf = |parameter: &Option<Tensor<Inner, 1>>| match parameter {
+            Some(parameter) => Tensor::from_inner(parameter.clone()).require_grad(),
+            None => ops::untracked(),
+        };
+        self.parameters.iter().map(leaf).collect()
     }
 }
 
@@ -60,9 +76,9 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    pub(super) fn new(weights: &Weights) -> Self {
+    pub(super) fn new(weights: &Weights, lora: Option<&Lora>) -> Self {
         Self {
-            version: Version::new(weights),
+            version: Version::new(weights, lora),
             workers: Vec::new(),
             idle: Mutex::default(),
         }
@@ -74,7 +90,8 @@ impl Fused {
         let parameters = config.parameter_count();
         let attention = 2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim;
         let cost = |row: usize| lengths[row] * (parameters + attention * lengths[row]);
-        let most = (GRADIENT_FLOATS / parameters).max(1);
+        let trained: usize = self.version.transposes.learning.trained().iter().sum();
+        let most = (GRADIENT_FLOATS / trained.max(1)).max(1);
         let count = rayon::current_num_threads().min(lengths.len()).min(most);
         let mut shares = vec![(0, Vec::new()); count];
         let mut order: Vec<usize> = (0..lengths.len()).collect();
@@ -153,8 +170,16 @@ impl Fused {
 }
 
 impl Gradients for Fused {
-    fn set_weights(&mut self, weights: &Weights) {
-        self.version = Version::new(weights);
+    fn set_weights(&mut self, weights: &Weights, lora: Option<&Lora>) {
+        let recompute = self.version.recompute;
+        self.version = Version {
+            recompute,
+            ..Version::new(weights, lora)
+        };
+    }
+
+    fn set_recompute(&mut self, recompute: bool) {
+        self.version.recompute = recompute;
     }
 
     fn log_probs(&self, sequences: &[Sequence<'_>], temperature: f32, micro_batch_tokens: usize) -> Vec<LogProbs> {
@@ -197,11 +222,13 @@ impl Gradients for Fused {
         let mut parts: Vec<Vec<Vec<f32>>> = self.workers.iter_mut().map(Worker::take).collect();
         parts.retain(|part| !part.is_empty());
         let mut parts = parts.into_iter();
-        let zeros = || self.version.parameters.iter().map(|p| vec![0.0; p.dims()[0]]).collect();
+        let trained = self.version.transposes.learning.trained();
+        let zeros = || trained.iter().map(|size| vec![0.0; *size]).collect();
         let mut sum = parts.next().unwrap_or_else(zeros);
         for part in parts {
             sum.par_iter_mut().zip(part).for_each(|(sum, part)| add(sum, &part));
         }
+        sum.retain(|gradient| !gradient.is_empty());
         sum
     }
 }

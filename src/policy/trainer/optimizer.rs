@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::TrainerError;
 use crate::config::StoredType;
 use crate::kernels::vector::{AdamWConstants, adamw, dot};
-use crate::weights::{HostTensor, Weights, load_tensors, write_tensors};
+use crate::weights::{HostTensor, load_tensors, write_tensors};
 
 /// Hyper-parameters of AdamW (Loshchilov & Hutter 2019); the defaults are PyTorch's, without weight decay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,8 +47,14 @@ pub(super) fn global_norm(gradients: &[Vec<f32>]) -> f64 {
 }
 
 impl Moments {
-    pub(super) fn new(weights: &Weights) -> Self {
-        let zeros = || weights.iter().map(|(_, t)| vec![0.0; t.data.len()]).collect();
+    /// None yet, of tensors of these names and shapes.
+    pub(super) fn new(trained: &[(String, Vec<usize>)]) -> Self {
+        let zeros = || {
+            trained
+                .iter()
+                .map(|(_, shape)| vec![0.0; shape.iter().product()])
+                .collect()
+        };
         Self {
             first: zeros(),
             second: zeros(),
@@ -65,7 +71,15 @@ impl Moments {
         &self.first[slot]
     }
 
-    pub(super) fn step(&mut self, o: &AdamW, lr: f64, clip: f64, weights: &mut Weights, gradients: &[Vec<f32>]) {
+    /// Moves the trained tensors, which are in the order of their names.
+    pub(super) fn step<'a>(
+        &mut self,
+        o: &AdamW,
+        lr: f64,
+        clip: f64,
+        trained: impl Iterator<Item = &'a mut Arc<[f32]>>,
+        gradients: &[Vec<f32>],
+    ) {
         self.steps += 1;
         let t = self.steps as f64;
         let constants = AdamWConstants {
@@ -78,8 +92,7 @@ impl Moments {
             decay: (1.0 - lr * o.weight_decay) as f32,
             rate: (lr / (1.0 - o.beta1.powf(t))) as f32,
         };
-        let tensors: Vec<_> = weights
-            .slots_mut()
+        let tensors: Vec<_> = trained
             .zip(gradients)
             .zip(&mut self.first)
             .zip(&mut self.second)
@@ -90,18 +103,13 @@ impl Moments {
         });
     }
 
-    pub(super) fn save(&self, file: &Path, weights: &Weights) -> Result<(), TrainerError> {
-        let named = |prefix: &'static str, moments: &[Vec<f32>]| {
-            let tensors = weights.iter().zip(moments);
-            tensors
-                .map(|((name, t), m)| (format!("{prefix}.{name}"), t.shape.clone(), m.clone()))
-                .collect::<Vec<_>>()
-        };
-        let tensors = [named("exp_avg", &self.first), named("exp_avg_sq", &self.second)].concat();
-        let views: Vec<_> = tensors
-            .iter()
-            .map(|(n, s, d)| (n.clone(), s.as_slice(), d.as_slice()))
-            .collect();
+    pub(super) fn save(&self, file: &Path, trained: &[(String, Vec<usize>)]) -> Result<(), TrainerError> {
+        let all = [("exp_avg", &self.first), ("exp_avg_sq", &self.second)];
+        let named = all.into_iter().flat_map(|(prefix, moments)| {
+            let tensors = trained.iter().zip(moments);
+            tensors.map(move |((name, shape), m)| (format!("{prefix}.{name}"), shape.as_slice(), m.as_slice()))
+        });
+        let views: Vec<_> = named.collect();
         let step = self.steps.to_string();
         Ok(write_tensors(
             file,
@@ -111,7 +119,7 @@ impl Moments {
         )?)
     }
 
-    pub(super) fn load(file: &Path, weights: &Weights) -> Result<Self, TrainerError> {
+    pub(super) fn load(file: &Path, trained: &[(String, Vec<usize>)]) -> Result<Self, TrainerError> {
         let wrong = |problem: String| TrainerError::OptimizerState {
             path: file.to_owned(),
             problem,
@@ -125,17 +133,17 @@ impl Moments {
             .parse()
             .map_err(|_| wrong(format!("`step` is `{step}`, not a whole number")))?;
         let mut take = |prefix: &str| {
-            let wanted = weights.iter().map(|(name, t)| {
+            let wanted = trained.iter().map(|(name, shape)| {
                 let key = format!("{prefix}.{name}");
                 let found: HostTensor = tensors
                     .remove(&key)
                     .ok_or_else(|| wrong(format!("`{key}` is missing")))?;
-                if found.shape == t.shape {
+                if found.shape == *shape {
                     return Ok(found.data.to_vec());
                 }
                 Err(wrong(format!(
-                    "`{key}` has shape {:?}, the weights have {:?}",
-                    found.shape, t.shape
+                    "`{key}` has shape {:?}, what is trained has {shape:?}",
+                    found.shape
                 )))
             });
             wanted.collect::<Result<Vec<_>, _>>()

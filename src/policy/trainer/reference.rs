@@ -14,6 +14,7 @@ use super::{Gradients, TrainerError};
 use crate::NO_EXPERT;
 use crate::config::ModelConfig;
 use crate::layout::{Slots, slots};
+use crate::lora::{Adapter, Lora};
 use crate::objective::{LossStats, Objective, ValueStats, evaluate, value_loss};
 use crate::row::{LogProbs, Row, Sequence, ValueRow};
 use crate::weights::Weights;
@@ -24,22 +25,31 @@ const LEAST_FILL: f64 = 0.75;
 
 type Cpu = burn::backend::Autodiff<burn::backend::Flex>;
 
-pub(super) fn on_cpu(weights: &Weights) -> Box<dyn Gradients> {
-    Box::new(Reference::<Cpu>::new(weights, burn::tensor::Device::<Cpu>::default()))
+pub(super) fn on_cpu(weights: &Weights, lora: Option<&Lora>) -> Box<dyn Gradients> {
+    Box::new(Reference::<Cpu>::new(
+        weights,
+        lora,
+        burn::tensor::Device::<Cpu>::default(),
+    ))
 }
 
 #[cfg(feature = "cuda")]
-pub(super) fn on_cuda(weights: &Weights, index: usize) -> Result<Box<dyn Gradients>, TrainerError> {
+pub(super) fn on_cuda(
+    weights: &Weights,
+    lora: Option<&Lora>,
+    index: usize,
+) -> Result<Box<dyn Gradients>, TrainerError> {
     type Cuda = burn::backend::Autodiff<burn::backend::Cuda>;
     cuda_available()?;
     Ok(Box::new(Reference::<Cuda>::new(
         weights,
+        lora,
         burn::backend::cuda::CudaDevice::new(index),
     )))
 }
 
 #[cfg(not(feature = "cuda"))]
-pub(super) fn on_cuda(_: &Weights, _: usize) -> Result<Box<dyn Gradients>, TrainerError> {
+pub(super) fn on_cuda(_: &Weights, _: Option<&Lora>, _: usize) -> Result<Box<dyn Gradients>, TrainerError> {
     cuda_available().and(Err(TrainerError::NoCuda {
         reason: NOT_COMPILED.to_owned(),
     }))
@@ -83,6 +93,8 @@ struct Reference<B: AutodiffBackend> {
     /// Flat, by slot.
     weights: Vec<Tensor<B::InnerBackend, 1>>,
     gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
+    /// Where adapters alone learn: whole gradients of their matrices are made, and brought down to them at the end.
+    lora: Option<Lora>,
 }
 
 /// A padded group of rows.
@@ -93,15 +105,16 @@ struct Group {
 }
 
 impl<B: AutodiffBackend> Reference<B> {
-    fn new(weights: &Weights, device: burn::tensor::Device<B>) -> Self {
+    fn new(weights: &Weights, lora: Option<&Lora>, device: burn::tensor::Device<B>) -> Self {
         let mut this = Self {
             config: weights.config().clone(),
             slots: slots(weights.config()),
             device,
             weights: Vec::new(),
             gradients: Vec::new(),
+            lora: None,
         };
-        this.set_weights(weights);
+        this.set_weights(weights, lora);
         this
     }
 
@@ -138,8 +151,15 @@ impl<B: AutodiffBackend> Reference<B> {
 
     /// Leaves of a new graph, by slot.
     fn leaves(&self) -> Vec<Tensor<B, 1>> {
-        let leaf = |weight: &Tensor<B::InnerBackend, 1>| Tensor::from_inner(weight.clone()).require_grad();
-        self.weights.iter().map(leaf).collect()
+        let learns = |slot| {
+            let lora = self.lora.as_ref();
+            lora.is_none_or(|lora| lora.adapters().iter().any(|adapter| adapter.slot == slot))
+        };
+        let leaf = |(slot, weight): (usize, &Tensor<B::InnerBackend, 1>)| {
+            let leaf = Tensor::from_inner(weight.clone());
+            if learns(slot) { leaf.require_grad() } else { leaf }
+        };
+        self.weights.iter().enumerate().map(leaf).collect()
     }
 
     /// Token ids, `[members, width]`, padded with token 0.
@@ -178,7 +198,8 @@ fn groups(lengths: &[usize], budget: usize) -> Vec<Group> {
 }
 
 impl<B: AutodiffBackend> Gradients for Reference<B> {
-    fn set_weights(&mut self, weights: &Weights) {
+    fn set_weights(&mut self, weights: &Weights, lora: Option<&Lora>) {
+        self.lora = lora.cloned();
         let upload = |data: &[f32]| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), &self.device);
         self.weights = weights.iter().map(|(_, tensor)| upload(&tensor.data)).collect();
         self.gradients = vec![None; self.weights.len()];
@@ -259,7 +280,9 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
             for (sum, leaf) in self.gradients.iter_mut().zip(&leaves) {
                 add(sum, leaf.grad(&found));
             }
-            add(&mut self.gradients[self.slots.head], Some(dhead));
+            if self.lora.is_none() {
+                add(&mut self.gradients[self.slots.head], Some(dhead));
+            }
         }
         let mut sum = LossStats::default();
         for stats in &by_row {
@@ -326,11 +349,25 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
         sum
     }
 
+    /// burn's graph keeps what it keeps.
+    fn set_recompute(&mut self, _: bool) {}
+
     fn take(&mut self) -> Vec<Vec<f32>> {
         let download = |(sum, weight): (&mut Option<Tensor<B::InnerBackend, 1>>, &Tensor<B::InnerBackend, 1>)| {
             sum.take().map_or_else(|| vec![0.0; weight.dims()[0]], floats)
         };
-        self.gradients.iter_mut().zip(&self.weights).map(download).collect()
+        let all: Vec<Vec<f32>>;
+        match &self.lora {
+            None => all = self.gradients.iter_mut().zip(&self.weights).map(download).collect(),
+            Some(lora) => {
+                let of = |adapter: &Adapter| {
+                    let slot = adapter.slot;
+                    lora.of_matrix(adapter, &download((&mut self.gradients[slot], &self.weights[slot])))
+                };
+                all = lora.adapters().iter().map(of).collect();
+            }
+        }
+        all
     }
 }
 

@@ -354,3 +354,24 @@ fn nothing_to_learn_is_no_step_and_no_nan() {
     assert!(trainer.accumulate(&[], &objectives()[0]).is_ok());
     assert!(trainer.log_probs(&[], 1.0, 100).unwrap().is_empty());
 }
+
+#[test]
+fn a_layer_that_is_run_again_has_the_same_gradient() {
+    for family in FAMILIES {
+        let weights = weights(config(family), 3);
+        let rows = with_old(&weights, rows(5, 37, 11));
+        for o in objectives() {
+            let (stats, kept) = gradient(&weights, &rows, &o, Device::Cpu);
+            let mut again = trainer(&weights, Device::Cpu);
+            again.set_recompute(true);
+            let borrowed: Vec<_> = rows.iter().map(OwnedRow::row).collect();
+            assert_eq!(again.accumulate(&borrowed, &o).unwrap(), stats);
+            let distance = relative_distance(&kept, &again.take_gradients());
+            assert!(distance < 1e-6, "{family:?} {o:?}: {distance}");
+            // It stays on over steps.
+            again.accumulate(&borrowed, &o).unwrap();
+            again.apply(1e-3, None).unwrap();
+            assert_eq!(again.accumulate(&borrowed, &o).unwrap().tokens, stats.tokens);
+        }
+    }
+}

@@ -30,6 +30,14 @@ impl Weights {
         Self::load_as(read_config(dir, ModelConfig::critic_from_json)?, dir)
     }
 
+    /// The safetensors files of a folder, there or not: `model.safetensors`, or those that its index names.
+    ///
+    /// # Errors
+    /// [`WeightsError::NoWeights`] where neither is there, or an index that is none.
+    pub fn files(dir: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+        files(dir)
+    }
+
     fn load_as(config: ModelConfig, dir: &Path) -> Result<Self, WeightsError> {
         let mut tensors = BTreeMap::new();
         for file in files(dir)? {

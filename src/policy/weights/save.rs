@@ -78,7 +78,7 @@ fn encode(data: &[f32], stored: StoredType) -> Vec<u8> {
     }
 }
 
-fn write_synced(path: &Path, parts: impl Iterator<Item = Vec<u8>>) -> Result<(), WeightsError> {
+pub(crate) fn write_synced(path: &Path, parts: impl Iterator<Item = Vec<u8>>) -> Result<(), WeightsError> {
     let write = || {
         let mut file = fs::File::create(path)?;
         for part in parts {

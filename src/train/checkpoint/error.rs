@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use lego_policy::{TrainerError, WeightsError};
 
+use super::export::Wanted;
+
 /// A checkpoint that could not be written or read. Those already complete are untouched.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -36,6 +38,20 @@ pub enum CheckpointError {
         expected: u64,
         /// Its size now; 0 where it is gone.
         found: u64,
+    },
+    /// No checkpoint is the one that was asked for.
+    #[error("{}: no {wanted}", folder.display())]
+    None {
+        /// The run's folder of checkpoints.
+        folder: PathBuf,
+        /// Which one.
+        wanted: Wanted,
+    },
+    /// A place to export to that holds something.
+    #[error("{} is there already and not empty; name a folder that is not there yet", path.display())]
+    Occupied {
+        /// The place.
+        path: PathBuf,
     },
     /// The weights.
     #[error("checkpoint {}: {source}", path.display())]

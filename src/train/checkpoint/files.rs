@@ -5,19 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::error::{CheckpointError, io_error};
-
-/// What makes a Hugging Face folder usable beside weights and config.json; copied where present.
-const TOKENIZER_FILES: [&str; 9] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "generation_config.json",
-];
+use crate::prompt::TOKENIZER_FILES;
 
 /// Writes and syncs a file.
 pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {

@@ -5,12 +5,14 @@
 //! in the ledger, whose position the checkpoint records: consumption counts once that checkpoint is complete.
 
 mod error;
+mod export;
 mod files;
 mod published;
 mod state;
 mod store;
 
 pub use error::CheckpointError;
+pub use export::Wanted;
 pub use published::PublishedWeights;
 pub use state::{CheckpointState, STATE_VERSION};
 pub use store::{Checkpoint, CheckpointStore};

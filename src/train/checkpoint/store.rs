@@ -7,15 +7,18 @@ use lego_policy::{Trainer, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::error::{CheckpointError, io_error};
+use super::export::Wanted;
 use super::files::{copy_tokenizer, remove, sizes, sync_folder, write_synced};
 use super::state::{self, CheckpointState};
 
 #[cfg(test)]
 mod tests;
 
-const OPTIMIZER: &str = "optimizer.safetensors";
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
 /// Folder of the critic, where there is one: weights, config.json and optimizer state.
 const CRITIC: &str = "critic";
+/// Folder of the adapters, where these are what is trained.
+const ADAPTER: &str = "adapter";
 const LATEST: &str = "latest";
 const BEST: &str = "best.json";
 /// Of names that a crash may leave behind and that nobody reads.
@@ -35,6 +38,8 @@ pub struct Checkpoint {
 pub struct CheckpointStore {
     folder: PathBuf,
     keep: usize,
+    /// Steps whose validation has not ended.
+    held: BTreeSet<u64>,
 }
 
 /// The best step of a validation series so far.
@@ -53,12 +58,21 @@ fn step_of(name: &str) -> Option<u64> {
 }
 
 impl CheckpointStore {
+    /// The folder as it stands, to be read from beside the run that writes it: nothing is created, nothing removed.
+    pub fn read(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            keep: usize::MAX,
+            held: BTreeSet::new(),
+        }
+    }
+
     /// Opens the folder, creating it, and removes what an interrupted writer left under a temporary name.
     /// The newest `keep` checkpoints (at least one) survive pruning, beside the best of each validation series.
     pub fn open(folder: impl Into<PathBuf>, keep: usize) -> Result<Self, CheckpointError> {
         let store = Self {
-            folder: folder.into(),
             keep: keep.max(1),
+            ..Self::read(folder)
         };
         fs_err::create_dir_all(&store.folder).map_err(io_error("create", &store.folder))?;
         for name in store.names()?.into_iter().filter(|name| name.starts_with(TEMPORARY)) {
@@ -126,6 +140,39 @@ impl CheckpointStore {
         Ok(None)
     }
 
+    /// The complete checkpoint that is meant; the best is that of the first series by name.
+    ///
+    /// # Errors
+    /// [`CheckpointError::None`] where there is none, or why that of the step cannot be read.
+    pub fn find(&self, wanted: Wanted) -> Result<Checkpoint, CheckpointError> {
+        let none = || CheckpointError::None {
+            folder: self.folder.clone(),
+            wanted,
+        };
+        let step = match wanted {
+            Wanted::Latest if self.folder.is_dir() => return self.latest()?.ok_or_else(none),
+            Wanted::Latest => return Err(none()),
+            Wanted::Best => self.best()?.into_values().next().map(|best| best.step),
+            Wanted::Step(step) => Some(step),
+        };
+        let path = self.folder.join(name_of(step.ok_or_else(none)?));
+        if !path.is_dir() {
+            return Err(none());
+        }
+        let state = CheckpointState::read(&path)?;
+        Ok(Checkpoint { path, state })
+    }
+
+    /// Keeps the checkpoint of a step, whatever is written meanwhile, until its validation has ended.
+    pub fn hold(&mut self, step: u64) {
+        self.held.insert(step);
+    }
+
+    /// The validation of a step has ended; the next checkpoint may remove that of the step.
+    pub fn release(&mut self, step: u64) {
+        self.held.remove(&step);
+    }
+
     /// Records a validation score (higher is better) of a step whose checkpoint exists; the best of each `series`
     /// is kept. Tells whether it is the best so far. Without a checkpoint nothing is recorded: there is nothing to keep.
     pub fn record_validation(&self, series: &str, step: u64, score: f64) -> Result<bool, CheckpointError> {
@@ -178,7 +225,7 @@ impl CheckpointStore {
         let newest: BTreeSet<u64> = steps.iter().rev().take(self.keep).copied().collect();
         for step in steps
             .iter()
-            .filter(|step| !newest.contains(step) && !best.contains(step))
+            .filter(|step| !newest.contains(step) && !best.contains(step) && !self.held.contains(step))
         {
             // Renamed first: a folder that is half removed must not look like a checkpoint.
             let path = self.folder.join(name_of(*step));
@@ -205,23 +252,32 @@ fn write(trainer: &Trainer, folder: &Path) -> Result<(), CheckpointError> {
         path: folder.to_owned(),
         source,
     };
+    let trained = |source| CheckpointError::Optimizer {
+        path: folder.to_owned(),
+        source,
+    };
     trainer.weights().save(folder).map_err(weights)?;
-    trainer
-        .save_optimizer(&folder.join(OPTIMIZER))
-        .map_err(|source| CheckpointError::Optimizer {
-            path: folder.to_owned(),
-            source,
-        })
+    if trainer.has_adapters() {
+        let adapter = folder.join(ADAPTER);
+        fs_err::create_dir(&adapter).map_err(io_error("create", &adapter))?;
+        trainer.save_adapters(&adapter).map_err(trained)?;
+        sync_folder(&adapter)?;
+    }
+    trainer.save_optimizer(&folder.join(OPTIMIZER)).map_err(trained)
 }
 
 impl Checkpoint {
-    /// Puts its weights and its optimizer state into a trainer of the same model.
+    /// Puts its weights, or its adapters, and its optimizer state into a trainer of the same model.
     pub fn restore(&self, trainer: &mut Trainer) -> Result<(), CheckpointError> {
         let optimizer = |source| CheckpointError::Optimizer {
             path: self.path.clone(),
             source,
         };
-        trainer.load_weights(self.weights()?).map_err(optimizer)?;
+        if trainer.has_adapters() {
+            trainer.load_adapters(&self.path.join(ADAPTER)).map_err(optimizer)?;
+        } else {
+            trainer.load_weights(self.weights()?).map_err(optimizer)?;
+        }
         trainer.load_optimizer(&self.path.join(OPTIMIZER)).map_err(optimizer)
     }
 

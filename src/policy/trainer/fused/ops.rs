@@ -60,8 +60,8 @@ pub(super) fn embed(pass: &Arc<Pass>, embedding: &Leaf) -> Node {
 /// Layer `index` over `x`; `leaves` are all parameters by slot.
 pub(super) fn layer(pass: &Arc<Pass>, index: usize, x: &Node, leaves: &[Leaf]) -> Node {
     let slots = layer_slots(&pass.decoder.slots.layers[index]);
-    // Stands for the weights that the family does not have; nothing is tracked for it.
-    let absent: Leaf = Tensor::from_inner(Tensor::from_primitive(TensorPrimitive::Float(flat(vec![0.0]))));
+    // Stands for the weights that the family does not have.
+    let absent = untracked();
     let parents: [&Node; LAYER_PARENTS] = std::array::from_fn(|i| match i.checked_sub(1) {
         Some(weight) => slots[weight].map_or(&absent, |slot| &leaves[slot]),
         None => x,
@@ -71,6 +71,11 @@ pub(super) fn layer(pass: &Arc<Pass>, index: usize, x: &Node, leaves: &[Leaf]) -
     node(Layer, parents, State(Arc::clone(pass), index), out)
 }
 
+/// A leaf that nothing is tracked for.
+pub(super) fn untracked() -> Leaf {
+    Tensor::from_inner(Tensor::from_primitive(TensorPrimitive::Float(flat(vec![0.0]))))
+}
+
 /// Log-probs, then entropies, at the pass's picks: `[2 · picks]`.
 pub(super) fn score(pass: &Arc<Pass>, x: &Node, norm: &Leaf, head: &Leaf) -> Node {
     let hidden = values(x);
@@ -78,7 +83,7 @@ pub(super) fn score(pass: &Arc<Pass>, x: &Node, norm: &Leaf, head: &Leaf) -> Nod
         let state = &mut pass.buffers().head;
         let parallel = pass.plan.rows().parallel;
         pass.decoder
-            .score(&hidden, &pass.picks, pass.temperature, true, parallel, state);
+            .score(&hidden, &pass.picks, pass.temperature, pass.keep_all, parallel, state);
         [state.logprobs.as_slice(), state.entropies.as_slice()].concat()
     };
     node(Score, [x, norm, head], State(Arc::clone(pass), 0), out)
@@ -140,7 +145,7 @@ impl Backward<Flex, 1> for Embed {
         let upstream = floats(&grads.consume::<Flex>(&ops.node));
         let (State(pass, _), parents) = (ops.state, ops.parents.map(|parent| parent.map(|node| node.id)));
         let d = pass.decoder.config.hidden_size;
-        let mut sum = vec![0.0; pass.decoder.sizes[pass.decoder.slots.embedding]];
+        let mut sum = pass.transposes.learning.zeros(pass.decoder.slots.embedding);
         for (token, gradient) in pass.tokens.iter().zip(upstream.chunks_exact(d)) {
             add(&mut sum[*token as usize * d..][..d], gradient);
         }
@@ -214,10 +219,10 @@ impl Backward<Flex, 4> for Value {
 
 /// Zero gradients at the slots named, nothing at the others.
 fn zeros(pass: &Pass, slots: &[Option<usize>]) -> Vec<Vec<f32>> {
-    let sizes = &pass.decoder.sizes;
-    let mut by_slot = vec![Vec::new(); sizes.len()];
+    let learning = &pass.transposes.learning;
+    let mut by_slot = vec![Vec::new(); learning.trained().len()];
     for slot in slots.iter().flatten() {
-        by_slot[*slot] = vec![0.0; sizes[*slot]];
+        by_slot[*slot] = learning.zeros(*slot);
     }
     by_slot
 }

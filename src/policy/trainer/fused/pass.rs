@@ -75,7 +75,8 @@ pub(super) struct Pass {
     pub(super) tokens: Vec<u32>,
     pub(super) picks: Vec<Pick>,
     pub(super) temperature: f32,
-    /// Whether every layer's activations are kept; else only its input, and the layer is run again on the way back.
+    /// Whether every layer's activations are kept, and small probabilities; else only each layer's input, and the rest is computed
+    /// again on the way back.
     pub(super) keep_all: bool,
     buffers: Mutex<Buffers>,
 }

@@ -154,7 +154,7 @@ impl Worker {
         if picks.is_empty() {
             return None;
         }
-        let keep_all = plan.tokens() * activation_floats(decoder) <= KEPT_ACTIVATIONS;
+        let keep_all = !version.recompute && plan.tokens() * activation_floats(decoder) <= KEPT_ACTIVATIONS;
         self.buffers.prepare(decoder, &plan, keep_all);
         let tokens = sequences.iter().flat_map(|s| s.tokens).copied().collect();
         let pass = Arc::new(Pass::new(
@@ -174,7 +174,8 @@ impl Worker {
         // The loss itself is evaluated on the host; this sum has the same gradient.
         let gradients = (scores * upstream).sum().backward();
         if self.gradients.is_empty() {
-            self.gradients = decoder.sizes.iter().map(|size| vec![0.0; *size]).collect();
+            let trained = version.transposes.learning.trained();
+            self.gradients = trained.iter().map(|size| vec![0.0; *size]).collect();
         }
         for (sum, leaf) in self.gradients.iter_mut().zip(&leaves) {
             if let Some(gradient) = leaf.grad(&gradients) {

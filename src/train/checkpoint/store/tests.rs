@@ -241,3 +241,73 @@ fn the_newest_and_the_best_are_kept() {
     });
     assert_eq!(leftovers.count(), 0);
 }
+
+#[test]
+fn what_is_still_validated_stays_and_the_best_of_each_set_is_found() {
+    let run = Run::new();
+    let mut store = run.store(1);
+    store.hold(1);
+    (1..=3).for_each(|step| drop(run.save(&store, step)));
+    let steps = |store: &CheckpointStore| store.steps().unwrap().into_iter().collect::<Vec<_>>();
+    assert_eq!(steps(&store), [1, 3], "a validation of step 1 has not ended");
+    assert!(store.record_validation("val", 1, 0.5).unwrap());
+    assert!(store.record_validation("val_hard", 3, 0.1).unwrap());
+    store.release(1);
+    run.save(&store, 4);
+    assert_eq!(steps(&store), [1, 3, 4]);
+    let found = |wanted| CheckpointStore::read(run.folder.path()).find(wanted);
+    let step_of = |wanted| found(wanted).unwrap().state.step;
+    assert_eq!(
+        [step_of(Wanted::Latest), step_of(Wanted::Best), step_of(Wanted::Step(3))],
+        [4, 1, 3]
+    );
+    let error = found(Wanted::Step(2)).unwrap_err().to_string();
+    assert!(error.ends_with(": no complete checkpoint of step 2"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    for wanted in [Wanted::Latest, Wanted::Best] {
+        let error = CheckpointStore::read(empty.path().join("none"))
+            .find(wanted)
+            .unwrap_err();
+        assert!(matches!(error, CheckpointError::None { .. }), "{error}");
+        assert!(!empty.path().join("none").exists(), "reading creates nothing");
+    }
+}
+
+#[test]
+fn an_exported_checkpoint_is_the_model_and_nothing_else() {
+    let run = Run::new();
+    let store = run.store(1);
+    let (trained, critic) = (policy(1), critic(1));
+    let saved = store
+        .save(&trained, Some(&critic), state(1), run.tokenizer.path())
+        .unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let to = out.path().join("deep/policy");
+    let files = saved.export(&to).unwrap();
+    let names = [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    assert_eq!(files.keys().collect::<Vec<_>>(), names);
+    let there = fs_err::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(there.count(), names.len());
+    assert_eq!(
+        files["model.safetensors"],
+        to.join("model.safetensors").metadata().unwrap().len()
+    );
+    let back = Weights::load(&to).unwrap();
+    assert!(back.iter().zip(trained.weights().iter()).all(|(a, b)| a == b));
+    let beside = fs_err::read_dir(out.path().join("deep")).unwrap().count();
+    assert_eq!(beside, 1, "nothing temporary is left");
+
+    assert!(matches!(
+        saved.export(&to).unwrap_err(),
+        CheckpointError::Occupied { .. }
+    ));
+    fs_err::write(saved.path.join("model.safetensors"), "short").unwrap();
+    let error = saved.export(&out.path().join("other")).unwrap_err();
+    assert!(matches!(error, CheckpointError::Damaged { found: 5, .. }), "{error}");
+    assert!(!out.path().join("other").exists());
+}
