@@ -24,17 +24,17 @@ SHAPES = {"wide": (256, 4, 4, 4, 64, 512, 512), "deep": (384, 8, 6, 2, 64, 1024,
 # shape, what differs from the base
 ROWS = {
     "wide, weights alone": ("wide", {"data.max_response_tokens": 64, "rollout.max_tokens": 64}),
-    "wide, a row at a time": ("wide", {"train.max_tokens_per_micro_batch": 1200}),
+    "wide, a row at a time": ("wide", {"train.max_tokens_per_micro_batch": 1100}),
     "wide, eight rows at a time": ("wide", {}),
     "wide, log-probs computed anew": ("wide", {"train.bypass_old_logprob": "false"}),
-    "wide, sixteen sessions": ("wide", {"train.max_tokens_per_micro_batch": 1200, "rollout.group_size": 8}),
+    "wide, sixteen sessions": ("wide", {"train.max_tokens_per_micro_batch": 1100, "rollout.group_size": 8}),
     "deep, weights alone": ("deep", {"data.max_response_tokens": 64, "rollout.max_tokens": 64}),
     "deep, a row at a time": ("deep", {"data.max_response_tokens": 512, "rollout.max_tokens": 512,
-                                       "train.max_tokens_per_micro_batch": 640}),
+                                       "train.max_tokens_per_micro_batch": 560}),
     "deep, eight rows at a time": ("deep", {"data.max_response_tokens": 512, "rollout.max_tokens": 512}),
 }
 BASE = {
-    "run.name": "run", "data.max_prompt_tokens": 128, "data.max_response_tokens": 1024, "rollout.max_tokens": 1024,
+    "run.name": "run", "data.max_prompt_tokens": 32, "rollout.reward_unfinished": "true", "data.max_response_tokens": 1024, "rollout.max_tokens": 1024,
     "scaffold.max_turns": 1, "rollout.groups_per_step": 2, "rollout.group_size": 4, "train.steps": 1, "train.mini_batch": 2,
     "train.max_tokens_per_micro_batch": 9216, "train.bypass_old_logprob": "true", "eval.every": 0,
     "eval.before_train": "false", "sandbox.concurrency": 16, "sandbox.timeouts.agent": "30m", "policy.max_model_len": 8192,

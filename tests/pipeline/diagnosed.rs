@@ -127,7 +127,7 @@ fn kill_after(peer: Peer, generations: u64) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let began = Instant::now();
         while peer.generations() < generations {
-            assert!(began.elapsed() < Duration::from_secs(300), "it is never asked");
+            assert!(began.elapsed() < Duration::from_mins(5), "it is never asked");
             std::thread::sleep(Duration::from_millis(2));
         }
         drop(peer);
