@@ -195,7 +195,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__balance)
-            opts="-q -v -h --replica --replicas --discover --listen --policy --scheduler --lease --max-hold --capacity --session-header --health-path --first-byte --idle --most-requests --tell-reason --keep-path --admin-token --status --watch --simulate --sessions --batch --seed --svg --format --color --quiet --verbose --no-progress --log-format --help"
+            opts="-q -v -h --replica --replicas --discover --listen --policy --scheduler --lease --max-hold --capacity --session-header --health-path --first-byte --idle --most-requests --tell-reason --keep-path --ca-file --admin-token --status --watch --simulate --sessions --batch --shards --seed --svg --format --color --quiet --verbose --no-progress --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -257,6 +257,10 @@ _lego() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --ca-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --admin-token)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -274,6 +278,10 @@ _lego() {
                     return 0
                     ;;
                 --batch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

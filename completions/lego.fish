@@ -162,7 +162,7 @@ complete -c lego -n "__fish_lego_using_subcommand balance" -l replica -d 'A repl
 complete -c lego -n "__fish_lego_using_subcommand balance" -l replicas -d 'With --simulate, how many replicas; else a file that names the replicas to serve, one a line, or `-` for stdin' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l discover -d 'Replicas by their labels in a Kubernetes, as they come and go, such as kubernetes:app=vllm or kubernetes:NAMESPACE/app=vllm@8000' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l listen -d 'Address to listen on; port 0 picks a free one' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'Which replica serves a turn: sticky, prefix, least-load, round-robin, consistent-hash (`balance.policy`). With --simulate, ways to compare: sticky, round-robin, cap, cap:N, lease, lease:SECONDS' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l policy -d 'Which replica serves a turn: sticky, priced, prefix, least-load, round-robin, consistent-hash (`balance.policy`). With --simulate, ways to compare: sticky, priced, round-robin, cap, cap:N, lease, lease:SECONDS, watermark' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l scheduler -d 'When a turn is sent: off, lease (`balance.scheduler`)' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l lease -d 'How long an idle session keeps its place although others wait (`balance.lease`)' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l max-hold -d 'How long a turn is held before it may take any idle session\'s place (`balance.max_hold`)' -r
@@ -172,12 +172,14 @@ complete -c lego -n "__fish_lego_using_subcommand balance" -l health-path -d 'Pa
 complete -c lego -n "__fish_lego_using_subcommand balance" -l first-byte -d 'Longest wait for the first byte of an answer' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l idle -d 'Longest wait for the next byte of a stream' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l most-requests -d 'Requests at a time; more are told to come again' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l ca-file -d 'Certificates (PEM) of authorities that sign those of https replicas, beside the system\'s own (`engine.ca_file`)' -r -F
 complete -c lego -n "__fish_lego_using_subcommand balance" -l admin-token -d 'Opens the routes that change something; without one they answer this machine alone' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l status -d 'Print the replicas of a running balancer' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l simulate -d 'Model and accelerator to simulate: moe30b, dense32b' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l sessions -d 'Sessions at a time, each followed by another' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l batch -d 'Sessions in all: the time to the end of the last counts' -r
-complete -c lego -n "__fish_lego_using_subcommand balance" -l seed -d 'Makes the sessions' -r
+complete -c lego -n "__fish_lego_using_subcommand balance" -l shards -d 'Play the sessions of these shards, such as RUN/rollouts, instead of drawn ones' -r -F
+complete -c lego -n "__fish_lego_using_subcommand balance" -l seed -d 'Makes the sessions, or their order' -r
 complete -c lego -n "__fish_lego_using_subcommand balance" -l svg -d 'Draw the throughput against the number of sessions, up to --sessions, into this file' -r -F
 complete -c lego -n "__fish_lego_using_subcommand balance" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'

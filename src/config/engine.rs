@@ -24,7 +24,8 @@ pub struct EngineSection {
     #[schemars(extend("format" = "path"))]
     pub ca_file: Option<PathBuf>,
     /// How the servers get new weights (`vllm`, `sglang`). `disk`: from a folder below the run's `weights`, which must
-    /// be readable under the same path where they run.
+    /// be readable under the same path where they run; all at once. `rolling`: the same, one server after the other, while the
+    /// others go on sampling; where nothing is being sampled, all at once.
     pub weight_sync: WeightSync,
     /// Name under which the policy is served; empty: `policy`. Servers in other processes must know it, where it is set; with
     /// `openai` it is the model that is asked, and empty the only one that there is.
@@ -112,4 +113,6 @@ pub enum WeightSync {
     /// From a Hugging Face folder.
     #[default]
     Disk,
+    /// The same, one server after the other.
+    Rolling,
 }

@@ -5,9 +5,6 @@
 
 /// Sections and keys.
 const KEYS: &[&str] = &[
-    "balance.high_watermark",
-    "balance.hit_threshold",
-    "balance.idle_grace",
     "scaffold.mix",
     "sandbox.mounts",
     "train.backend",
@@ -20,8 +17,7 @@ const VALUES: &[(&str, &[&str])] = &[
         "scaffold.name",
         &["terminus", "aider", "qwen-code", "pi", "cline", "gemini-cli"],
     ),
-    ("balance.scheduler", &["watermark"]),
-    ("engine.weight_sync", &["lora", "rolling"]),
+    ("engine.weight_sync", &["lora"]),
     ("capture.builder", &["tree"]),
 ];
 

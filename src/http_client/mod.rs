@@ -4,9 +4,12 @@
 mod objects;
 
 use std::path::Path;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use reqwest::{Certificate, Client, ClientBuilder};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 
 pub(crate) use objects::object_store;
 
@@ -30,6 +33,33 @@ pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientBuilder, String> 
         return Err(wrong(&"expected certificates in PEM, found none"));
     }
     Ok(builder().tls_certs_merge(certificates))
+}
+
+/// The same trust, for connections that are made otherwise.
+///
+/// # Errors
+/// The file, and what is wrong with it.
+pub(crate) fn trust(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    // Those of the system that cannot be read vouch for nobody.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(path) = ca_file {
+        let wrong = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
+        let certificates = CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| wrong(&error))?;
+        if certificates.is_empty() {
+            return Err(wrong(&"expected certificates in PEM, found none"));
+        }
+        for certificate in certificates {
+            roots.add(certificate).map_err(|error| wrong(&error))?;
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 fn builder() -> ClientBuilder {

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::trajectory::{PolicyVersion, SessionKey};
+use crate::trajectory::{PolicyVersion, SessionKey, TokenId};
 
 /// The load that a server's page of metrics tells of, whatever server it is; zeros where it tells nothing.
 pub(crate) fn load_of_page(page: &str) -> EngineLoad {
@@ -89,6 +89,11 @@ pub trait Engine: Send + Sync {
     /// The engines that it is made of, in their order; none where it is one itself.
     fn replicas(&self) -> Vec<ReplicaLoad> {
         Vec::new()
+    }
+
+    /// How many tokens of this prompt its cache holds now; `None`: it does not say.
+    async fn cached(&self, _prompt: &[TokenId]) -> Option<u64> {
+        None
     }
 
     /// What balances it has done; `None`: nothing does.

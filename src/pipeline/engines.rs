@@ -35,13 +35,13 @@ impl Serving {
     /// The same once the answers that are being sampled have ended; those that were asked for meanwhile are sampled by
     /// the new weights. Sampling goes on whatever came of it.
     pub(super) async fn publish_between(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
-        let engine: Arc<dyn Engine> = match self {
-            Self::Embedded(engine) => Arc::clone(engine) as Arc<dyn Engine>,
-            Self::Remote(servers) => servers.engine(),
+        let engine = match self {
+            Self::Embedded(engine) => engine,
+            Self::Remote(servers) => return servers.publish(version, weights, true).await,
             Self::Fixed => return Ok(()),
         };
         engine.pause(PauseMode::Wait).await?;
-        let published = self.publish(version, weights).await;
+        let published = engine.publish_weights(version, weights).await;
         let resumed = engine.resume().await;
         published?;
         Ok(resumed?)
@@ -51,7 +51,7 @@ impl Serving {
     pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
         match self {
             Self::Embedded(engine) => Ok(engine.publish_weights(version, weights).await?),
-            Self::Remote(servers) => servers.publish(version, weights).await,
+            Self::Remote(servers) => servers.publish(version, weights, false).await,
             Self::Fixed => Ok(()),
         }
     }

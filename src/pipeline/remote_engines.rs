@@ -36,13 +36,24 @@ impl Servers {
         Arc::clone(&self.replicas) as Arc<dyn Engine>
     }
 
-    /// Writes the weights, then has every replica load them.
-    pub(super) async fn publish(&self, version: PolicyVersion, weights: Weights) -> Result<(), PipelineError> {
+    /// Writes the weights, then has every replica load them; with `drains`, once what it samples has ended.
+    pub(super) async fn publish(
+        &self,
+        version: PolicyVersion,
+        weights: Weights,
+        drains: bool,
+    ) -> Result<(), PipelineError> {
         let Some(store) = self.weights.clone() else {
             return Ok(());
         };
-        let folder = blocking(move || store.write(version, &weights)).await??;
-        Ok(self.replicas.publish(version, &folder).await?)
+        let needed = self.replicas.folders();
+        let folder = blocking(move || store.write(version, &weights, &needed)).await??;
+        let published = if drains {
+            self.replicas.publish_between(version, &folder).await
+        } else {
+            self.replicas.publish(version, &folder).await
+        };
+        Ok(published?)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Check, Context, Finding};
 use crate::buffer::StalenessGate;
-use crate::config::EngineKind;
 
 pub(super) struct Asynchronous;
 
@@ -68,17 +67,6 @@ impl Check for Asynchronous {
                 )
                 .at(run, "rollout.tail_kill")
                 .help("take `tail_kill` out"),
-            );
-        }
-        if !section.partial_rollout && run.config.engine.kind == EngineKind::Sglang {
-            found.push(
-                Finding::fatal(
-                    self.id(),
-                    "async.partial_rollout = false with engine.kind = \"sglang\": it cannot let the answers end that are \
-                     being sampled before it takes new weights",
-                )
-                .at(run, "async.partial_rollout")
-                .help("write `partial_rollout = true`"),
             );
         }
         let written = ["rollout.groups_per_step", "async.require_batches"].map(|key| run.location(key).is_some());

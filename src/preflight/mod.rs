@@ -5,6 +5,7 @@
 
 mod agent;
 mod asynchronous;
+mod balance;
 mod batch;
 mod chat_template;
 mod clock;
@@ -115,6 +116,7 @@ pub fn checks() -> Vec<Box<dyn Check>> {
         Box::new(chat_template::ChatTemplate),
         Box::new(tool_parser::ToolParser),
         Box::new(engine::Engine),
+        Box::new(balance::Balance),
         Box::new(token_budget::TokenBudget),
         Box::new(memory::Memory),
         Box::new(batch::Batch),

@@ -53,8 +53,15 @@ const PAGES: &[Page] = &[
         instead: "Start the server, or correct `engine.endpoints` and `engine.served_model`. Exit code 3: it cannot be reached.",
     },
     Page {
+        id: "balance",
+        fatal: "keys of `[balance]` that its `scheduler` does not look at; a scheduler where nothing can be held; `engine.weight_sync = \"rolling\"` without servers",
+        warn: "`balance.policy` or `engine.weight_sync = \"rolling\"` with one server, of which nothing can be chosen",
+        why: "A key that has no effect is a run that is not what its file says.",
+        instead: "`scheduler = \"lease\"` below `[balance]`, several `endpoints` below `[engine]`, or no such key.",
+    },
+    Page {
         id: "async",
-        fatal: "keys of `[async]` without `enabled`; a queue that is shorter than an update; `rollout.tail_kill`, or answers that are to end first on SGLang, with `async.enabled`",
+        fatal: "keys of `[async]` without `enabled`; a queue that is shorter than an update; `rollout.tail_kill` with `async.enabled`",
         warn: "`rollout.groups_per_step` beside `async.require_batches`, which takes its place",
         why: "A key that has no effect is a run that is not what its file says; a queue that holds less than an update takes never lets one begin.",
         instead: "`enabled = true` below `[async]`, or `lego train --async`. `lego train --plan` says what settings would come to.",

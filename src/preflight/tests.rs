@@ -79,7 +79,7 @@ fn file_of(changes: &str) -> String {
     lines.join("\n")
 }
 
-fn report(changes: &str, purpose: Purpose) -> Report {
+pub(super) fn report(changes: &str, purpose: Purpose) -> Report {
     let folder = fixture();
     let text = file_of(changes);
     let path = folder.path().join("run.toml");

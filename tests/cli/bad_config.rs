@@ -27,7 +27,7 @@ fn no_toml() {
 #[test]
 fn a_part_that_is_not_built() {
     insta::assert_snapshot!(said(
-        "[sandbox]\nbackend = \"harbor\"\n[balance]\nscheduler = \"watermark\"\n",
+        "[sandbox]\nbackend = \"harbor\"\n[engine]\nweight_sync = \"lora\"\n",
         &["rollout", "-o", "s"]
     ));
 }

@@ -58,6 +58,71 @@ fn until(url: &str, replica: &str, state: &str) {
 }
 
 #[test]
+fn recorded_sessions_are_a_load_to_simulate() {
+    let runs = tempfile::tempdir().unwrap();
+    let (toml, shards) = (quickstart(), runs.path().join("shards"));
+    let ids = runs.path().join("ids.txt");
+    std::fs::write(&ids, "train-00000\ntrain-00001\n").unwrap();
+    let arguments = [
+        "rollout",
+        toml.to_str().unwrap(),
+        "-o",
+        shards.to_str().unwrap(),
+        "--tasks",
+        ids.to_str().unwrap(),
+    ];
+    super::succeeded(&super::lego(&arguments, runs.path(), &[]));
+    let simulate = |place: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lego"));
+        command.args([
+            "balance",
+            "--simulate",
+            "moe30b",
+            "--batch",
+            "8",
+            "--policy",
+            "sticky,lease",
+        ]);
+        command
+            .args(["--format", "json", "--shards"])
+            .arg(place)
+            .output()
+            .unwrap()
+    };
+    let output = simulate(&shards);
+    super::succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("8 sessions that begin with the same"), "{said}");
+    let reports: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // What was sampled is sampled again, whatever the policy.
+    let rows = lego::shard::ShardReader::open(&[&shards])
+        .unwrap()
+        .rows_local()
+        .unwrap();
+    let sampled: usize = rows
+        .iter()
+        .flat_map(|row| row.response_mask.iter().flatten())
+        .filter(|&&sampled| sampled == 1)
+        .count();
+    for report in reports.as_array().unwrap() {
+        let played = report["output_tokens_per_s"].as_f64().unwrap() * report["makespan_s"].as_f64().unwrap();
+        assert!(
+            (played - sampled as f64).abs() < 1e-3 * sampled as f64,
+            "{sampled}: {report}"
+        );
+    }
+    let empty = runs.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let output = simulate(&empty);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
 fn what_is_stopped_or_killed_is_answered_for_by_the_other() {
     let engines = [engine("127.0.0.1:0"), engine("127.0.0.1:0")];
     let [one, other] = [&engines[0], &engines[1]].map(|engine| engine.url.clone());

@@ -100,6 +100,41 @@ fn a_run_trains_on_servers_of_the_other_kind() {
 }
 
 #[test]
+fn servers_are_given_weights_one_after_the_other_while_the_others_sample() {
+    for partial in ["true", "false"] {
+        let runs = tempfile::tempdir().unwrap();
+        let peers = [Fault::None, Fault::None].map(|fault| Peer::start(&policy(), fault));
+        let urls: Vec<&str> = peers.iter().map(|peer| peer.url.as_str()).collect();
+        let toml = quickstart();
+        let arguments = ["train", toml.to_str().unwrap(), "--async", "--steps", "4"];
+        let partial = format!("async.partial_rollout={partial}");
+        let set = [
+            "engine.weight_sync=rolling",
+            "train.bypass_old_logprob=false",
+            "async.staleness=1",
+            partial.as_str(),
+        ];
+        succeeded(&on(&urls, &arguments, runs.path(), &set));
+        let run = runs.path().join("quickstart");
+        assert_eq!(consumed(&run).len(), 4 * 8);
+        for step in &lines(&run.join("metrics.jsonl")) {
+            assert_eq!(step["rollout/delivered_fraction/min"], 1.0, "a sampled token was lost");
+        }
+        let ([(one, name), (other, other_name)], kept) = (
+            [&peers[0], &peers[1]].map(Peer::loaded),
+            std::fs::read_dir(run.join("weights")).unwrap().count(),
+        );
+        assert_eq!(
+            (&one, &name),
+            (&other, &other_name),
+            "both have served all of them, in order"
+        );
+        assert!(one.len() >= 4 && one.is_sorted(), "{one:?}");
+        assert_eq!(kept, 2);
+    }
+}
+
+#[test]
 fn a_rollout_samples_what_the_servers_serve() {
     let runs = tempfile::tempdir().unwrap();
     let peer = Peer::start(&policy(), Fault::None);

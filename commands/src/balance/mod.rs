@@ -20,7 +20,8 @@ Examples:
   lego balance --status http://127.0.0.1:8080 --watch
   lego balance --simulate moe30b --sessions 96 --policy sticky,cap,lease
   lego balance --simulate dense32b --replicas 4 --batch 64 --policy round-robin,sticky,cap,lease
-  lego balance --simulate moe30b --sessions 120 --svg throughput.svg";
+  lego balance --simulate moe30b --sessions 120 --svg throughput.svg
+  lego balance --simulate moe30b --shards runs/one/rollouts --sessions 96";
 
 /// Serve several engines as one, each session where its cache is; or say what such a pool would do under a load
 ///
@@ -33,8 +34,9 @@ Examples:
 /// `--scheduler lease` holds a session's turn until its tokens fit into its replica's cache beside those of the others.
 ///
 /// `--simulate` runs coding agents against a model of a pool, second by second: `sticky` holds none; `cap:48` lets 48 sessions of a replica work at a time, and `cap` finds the best number;
-/// `lease` gives the place of a session that has been idle for 20 s to one that waits. A run counts 2,400 s after 600 s of warming up;
-/// `--batch` counts the time until all of so many sessions have ended.
+/// `lease` gives the place of a session that has been idle for 20 s to one that waits; `watermark` sends, past 85% of the cache, what is still cached. A run counts 2,400 s after 600 s of warming up;
+/// `--batch` counts the time until all of so many sessions have ended. `--shards` plays the turns of recorded episodes, with the time
+/// that their tools took.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BalanceArgs {
@@ -54,8 +56,8 @@ pub(crate) struct BalanceArgs {
     /// Address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["simulate", "status"])]
     listen: Option<String>,
-    /// Which replica serves a turn: sticky, prefix, least-load, round-robin, consistent-hash (`balance.policy`). With --simulate,
-    /// ways to compare: sticky, round-robin, cap, cap:N, lease, lease:SECONDS
+    /// Which replica serves a turn: sticky, priced, prefix, least-load, round-robin, consistent-hash (`balance.policy`). With --simulate,
+    /// ways to compare: sticky, priced, round-robin, cap, cap:N, lease, lease:SECONDS, watermark
     #[arg(long, value_name = "POLICY,…", value_delimiter = ',', conflicts_with = "status")]
     policy: Vec<String>,
     /// When a turn is sent: off, lease (`balance.scheduler`)
@@ -92,6 +94,9 @@ pub(crate) struct BalanceArgs {
     /// Ask replicas for /sess/NAME/… where clients do: those that are `lego serve-proxy` themselves
     #[arg(long, conflicts_with_all = ["simulate", "status"])]
     keep_path: bool,
+    /// Certificates (PEM) of authorities that sign those of https replicas, beside the system's own (`engine.ca_file`)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate", "status"])]
+    ca_file: Option<PathBuf>,
     /// Opens the routes that change something; without one they answer this machine alone
     #[arg(long, value_name = "TOKEN", env = "LEGO_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
@@ -112,7 +117,10 @@ pub(crate) struct BalanceArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["sessions", "svg"], requires = "simulate",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: Option<u32>,
-    /// Makes the sessions
+    /// Play the sessions of these shards, such as RUN/rollouts, instead of drawn ones
+    #[arg(long, value_name = "PATH", requires = "simulate")]
+    shards: Option<PathBuf>,
+    /// Makes the sessions, or their order
     #[arg(long, value_name = "N", default_value_t = 42, requires = "simulate")]
     seed: u64,
     /// Draw the throughput against the number of sessions, up to --sessions, into this file

@@ -25,6 +25,10 @@ pub(super) fn run(printer: &Printer, args: &BalanceArgs) -> Result<Exit, Failure
         hold: HoldSettings::of(&section),
         session_header: args.session_header.clone(),
         health_path: args.health_path.clone(),
+        ca_file: args
+            .ca_file
+            .clone()
+            .or(config.as_ref().and_then(|config| config.engine.ca_file.clone())),
         // An empty one would open these routes to everybody.
         admin_token: args.admin_token.clone().filter(|token| !token.trim().is_empty()),
         first_byte: args.first_byte.0,
@@ -59,11 +63,18 @@ fn section(args: &BalanceArgs, config: Option<&RunConfig>) -> Result<BalanceSect
         None => {}
         Some("off") => section.scheduler = SessionScheduler::Off,
         Some("lease") => section.scheduler = SessionScheduler::Lease,
+        Some("watermark") => section.scheduler = SessionScheduler::Watermark,
         Some(other) => {
             return Err(Failure::usage(format!(
                 "--scheduler: expected `off` or `lease`, found `{other}`"
             )));
         }
+    }
+    if section.scheduler == SessionScheduler::Watermark {
+        return Err(Failure::usage(
+            "scheduler `watermark`: servers do not say what they have cached of a prompt, by which it decides",
+        )
+        .hint("`--scheduler lease` counts for itself what fits"));
     }
     let sets_lease = args.lease.is_some() || args.max_hold.is_some() || args.capacity.is_some();
     if sets_lease && section.scheduler == SessionScheduler::Off {

@@ -1,6 +1,10 @@
 //! `lego balance --simulate`: what a pool would do under a load.
 
-use lego::balance::simulate::{PROFILES, Policy, Profile, Report, Scenario, picture, simulate};
+use std::sync::Arc;
+
+use lego::balance::simulate::{
+    Load, PROFILES, Policy, Profile, Recorded, RecordedError, Report, Scenario, Workload, picture, simulate,
+};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -36,6 +40,7 @@ pub(super) fn run(printer: &Printer, args: &BalanceArgs, name: &str) -> Result<E
         replicas,
         batch: args.batch.is_some(),
         seed: args.seed,
+        load: load(printer, args, &profile)?,
         ..Scenario::new(profile, sessions)
     };
     if let Some(path) = &args.svg {
@@ -44,6 +49,37 @@ pub(super) fn run(printer: &Printer, args: &BalanceArgs, name: &str) -> Result<E
     let reports: Vec<Report> = policies.iter().map(|policy| simulate(&scenario, *policy)).collect();
     print(printer, args, &reports, "SESSIONS")?;
     Ok(Exit::Ok)
+}
+
+/// The sessions that are played.
+fn load(printer: &Printer, args: &BalanceArgs, profile: &Profile) -> Result<Load, Failure> {
+    let Some(place) = &args.shards else {
+        return Ok(Load::Drawn(Workload::AGENTS));
+    };
+    let recorded = Recorded::open(place, args.seed).map_err(|error| match error {
+        RecordedError::Empty { .. } => Failure::usage("--shards").source(error),
+        RecordedError::Shards(_) => Failure::unavailable("--shards").source(error),
+    })?;
+    let left_out = match recorded.left_out() {
+        0 => String::new(),
+        count => format!("; {count} conversations of sub-agents are left out"),
+    };
+    printer.note(format_args!(
+        "{} sessions that begin with the same {} tokens{left_out}",
+        recorded.count(),
+        recorded.shared()
+    ));
+    let load = Load::Recorded(Arc::new(recorded));
+    if load.longest() > profile.capacity {
+        return Err(Failure::usage(format!(
+            "--shards {}: a conversation in them has {} tokens, and the cache of {} holds {}",
+            place.display(),
+            load.longest(),
+            profile.name,
+            profile.capacity
+        )));
+    }
+    Ok(load)
 }
 
 fn policies(args: &BalanceArgs) -> Result<Vec<Policy>, Failure> {
@@ -101,7 +137,13 @@ fn draw(
         let most = scenario.sessions;
         let mut sizes: Vec<usize> = (1..=POINTS).map(|point| (most * point).div_ceil(POINTS)).collect();
         sizes.dedup();
-        let at = |sessions| simulate(&Scenario { sessions, ..*scenario }, *policy);
+        let at = |sessions| {
+            let scenario = Scenario {
+                sessions,
+                ..scenario.clone()
+            };
+            simulate(&scenario, *policy)
+        };
         sizes.into_iter().map(at).collect()
     };
     let series: Vec<(String, Vec<Report>)> = policies

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -31,6 +32,8 @@ pub(super) struct Asked {
     pub(super) path: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// Whether the answer is to be a stream: only of one it is told when its prompt has been computed.
+    pub(super) streams: bool,
     pub(super) key: Key,
     /// Where in the body its messages begin.
     pub(super) said: usize,
@@ -82,12 +85,21 @@ impl Ticket {
         }
     }
 
+    /// The first byte of a stream has come, so long after it was asked for; so many tokens of its prompt were new.
+    fn saw_prefill(&self, fresh: u64, time: Duration) {
+        let replica = self.replica();
+        lock(&replica.rate).saw(fresh, time.as_secs_f64());
+        if let Some(hold) = &replica.hold {
+            hold.saw_prefill(fresh, time);
+        }
+    }
+
     /// The replica has failed the request.
     pub(super) fn failed(&mut self, reason: &str) {
         self.told = true;
         let replica = self.replica();
         replica.failed.fetch_add(1, Ordering::Relaxed);
-        if replica.circuit().failed(std::time::Instant::now(), reason.to_owned()) {
+        if replica.circuit().failed(Instant::now(), reason.to_owned()) {
             tracing::warn!(replica = replica.url, reason, "circuit open");
             replica.upstream.forget();
         }
@@ -116,15 +128,15 @@ pub(super) async fn answer(inner: Arc<Inner>, asked: Asked) -> Result<Won, Refus
     let mut last: Option<(String, Option<Box<Won>>)> = None;
     loop {
         let chosen = choose(&inner, &asked, tokens, &tried);
-        let Some((replica, reason)) = chosen else {
+        let Some((replica, reason, fresh)) = chosen else {
             // Whoever has seen a replica fail just now is told so, unless there is nobody else to ask.
             if let Some((reason, said)) = last.take() {
                 return said.map(|won| *won).ok_or_else(|| lost(&reason));
             }
-            wait_for_one(&inner).await?;
+            wait_for_one(&inner, asked.key.session.as_deref()).await?;
             continue;
         };
-        let in_flight = InFlight::at(&replica, tokens);
+        let in_flight = InFlight::at(&replica, tokens, if asked.streams { fresh } else { 0 });
         let mut ticket = Ticket {
             inner: Arc::clone(&inner),
             in_flight,
@@ -157,7 +169,7 @@ fn lost(reason: &str) -> Refusal {
     Refusal::unavailable("replica_lost", format!("The replica failed: {reason}"))
 }
 
-fn choose(inner: &Inner, asked: &Asked, tokens: u64, tried: &[ReplicaId]) -> Option<(Arc<Replica>, Reason)> {
+fn choose(inner: &Inner, asked: &Asked, tokens: u64, tried: &[ReplicaId]) -> Option<(Arc<Replica>, Reason, u64)> {
     let blocks = if inner.reads_blocks {
         blocks_of(&asked.body[asked.said..], PREFIX_BLOCKS)
     } else {
@@ -171,16 +183,15 @@ fn choose(inner: &Inner, asked: &Asked, tokens: u64, tried: &[ReplicaId]) -> Opt
     inner.pool.choose(&wish, tried)
 }
 
-/// Waits until a replica may be given requests.
-async fn wait_for_one(inner: &Inner) -> Result<(), Refusal> {
+/// Waits until a replica may be given a turn of the session.
+async fn wait_for_one(inner: &Inner, session: Option<&str>) -> Result<(), Refusal> {
     let patience = inner.options.patience;
     let waited = tokio::time::timeout(patience, async {
         loop {
             let back = inner.pool.back.notified();
             tokio::pin!(back);
             back.as_mut().enable();
-            let now = std::time::Instant::now();
-            if inner.pool.all().iter().any(|replica| replica.circuit().takes(now)) {
+            if inner.pool.has_place(session) {
                 return;
             }
             back.await;
@@ -190,7 +201,7 @@ async fn wait_for_one(inner: &Inner) -> Result<(), Refusal> {
         let count = inner.pool.all().len();
         Refusal::unavailable(
             "no_replica",
-            format!("None of {count} replicas was well within {patience:?}."),
+            format!("None of {count} replicas was well and took new sessions within {patience:?}."),
         )
     })
 }
@@ -208,6 +219,7 @@ async fn held(inner: &Inner, replica: &Arc<Replica>, asked: &Asked, tokens: u64)
         blocks: &blocks,
         block_tokens: BLOCK as f64 * inner.ratio.of(),
         digest: stable_hash(&asked.body),
+        probe: None,
     };
     match hold
         .enter_or_move(&ask, || inner.pool.roomier(replica.id, tokens))
@@ -224,13 +236,20 @@ async fn held(inner: &Inner, replica: &Arc<Replica>, asked: &Asked, tokens: u64)
     }
 }
 
-async fn attempt(inner: &Inner, replica: &Arc<Replica>, asked: &Asked, ticket: Ticket) -> Attempt {
+async fn attempt(inner: &Inner, replica: &Arc<Replica>, asked: &Asked, mut ticket: Ticket) -> Attempt {
     let mut up = replica.up.subscribe();
     let limit = inner.options.first_byte;
+    let began = Instant::now();
     tokio::select! {
         biased;
         done = tokio::time::timeout(limit, exchange(inner, replica, asked)) => match done {
-            Ok(Ok(begun)) => settled(begun, ticket),
+            Ok(Ok(begun)) => {
+                let fresh = ticket.in_flight.begun();
+                if begun.0.is_success() && is_stream(&begun.1) {
+                    ticket.saw_prefill(fresh, began.elapsed());
+                }
+                settled(begun, ticket)
+            }
             Ok(Err(reason)) => failed(ticket, reason),
             Err(_) => failed(ticket, format!("no byte of an answer within {limit:?}")),
         },

@@ -23,7 +23,7 @@ const PAGE: usize = 4 << 20;
 /// Probes until the replica is removed.
 pub(super) async fn watch(pool: Arc<Pool>, replica: Arc<Replica>, path: Arc<str>) {
     // A connection of its own for each probe.
-    let upstream = Upstream::new(replica.upstream.authority.clone(), replica.upstream.base.clone());
+    let upstream = replica.upstream.apart();
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

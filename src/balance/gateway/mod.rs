@@ -22,13 +22,15 @@ mod serve;
 #[cfg(test)]
 mod tests;
 mod upstream;
+mod wire;
 
 pub use client::{StatusError, replicas_of};
 pub use discover::Discovery;
 pub use rows::{ReplicaRow, SessionRow};
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::hold::HoldSettings;
@@ -36,6 +38,7 @@ use crate::config::PlacementPolicy;
 use measure::{Counts, Ratio, Retries};
 use pool::Pool;
 use upstream::Upstream;
+use wire::Security;
 
 /// How a gateway works.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +51,8 @@ pub struct GatewayOptions {
     pub session_header: Option<String>,
     /// Path that replicas are asked for whether they are well.
     pub health_path: String,
+    /// Certificates (PEM) of authorities that sign those of `https` replicas, beside the system's own.
+    pub ca_file: Option<PathBuf>,
     /// Opens the routes that change something; `None`: whoever is on this machine may.
     pub admin_token: Option<String>,
     /// Longest wait for a connection.
@@ -77,6 +82,7 @@ impl Default for GatewayOptions {
             hold: None,
             session_header: None,
             health_path: "/health".to_owned(),
+            ca_file: None,
             admin_token: None,
             connect: Duration::from_secs(2),
             first_byte: Duration::from_mins(30),
@@ -111,6 +117,8 @@ struct Inner {
     retries: Retries,
     reads_blocks: bool,
     draining: AtomicBool,
+    /// Whom `https` replicas are trusted by; read when the first one is added.
+    tls: OnceLock<Result<Arc<rustls::ClientConfig>, String>>,
 }
 
 impl Gateway {
@@ -125,6 +133,7 @@ impl Gateway {
             ratio: Ratio::default(),
             retries: Retries::default(),
             draining: AtomicBool::new(false),
+            tls: OnceLock::new(),
             options,
         }))
     }
@@ -153,11 +162,10 @@ impl Inner {
         if let Some(problem) = crate::inference::endpoint_problem(url) {
             return Err(bad(problem));
         }
-        let Some(rest) = url.strip_prefix("http://") else {
-            return Err(bad(
-                "replicas are reached without TLS here: expected `http://host:port`; put what ends TLS before it"
-                    .to_owned(),
-            ));
+        let (rest, is_tls) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(bad("expected `http://host:port` or `https://host:port`".to_owned())),
         };
         let (authority, base) = match rest.split_once('/') {
             Some((authority, base)) => (authority, format!("/{base}")),
@@ -169,9 +177,21 @@ impl Inner {
         let authority = if has_port {
             authority.to_owned()
         } else {
-            format!("{authority}:80")
+            format!("{authority}:{}", if is_tls { 443 } else { 80 })
         };
-        let (replica, is_new) = self.pool.add(url, Upstream::new(authority, base), &self.options);
+        let security = if is_tls {
+            let ca_file = self.options.ca_file.as_deref();
+            let trusted = self.tls.get_or_init(|| crate::http_client::trust(ca_file));
+            let config = trusted
+                .clone()
+                .map_err(|reason| bad(format!("`--ca-file`: {reason}")))?;
+            Security::tls(config, &authority).map_err(bad)?
+        } else {
+            Security::Plain
+        };
+        let (replica, is_new) = self
+            .pool
+            .add(url, Upstream::new(authority, base, security), &self.options);
         if is_new {
             let path: Arc<str> = self.options.health_path.as_str().into();
             tokio::spawn(health::watch(Arc::clone(&self.pool), Arc::clone(&replica), path));

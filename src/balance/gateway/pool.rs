@@ -13,8 +13,9 @@ use super::circuit::{Circuit, Health};
 use super::rows::{ReplicaRow, SessionRow};
 use super::upstream::Upstream;
 use crate::balance::hold::Hold;
-use crate::balance::placement::{Candidate, Placement, Reason, ReplicaId, Wish, stable_hash};
+use crate::balance::placement::{Candidate, Placement, PrefillRate, Reason, ReplicaId, Wish, stable_hash};
 use crate::inference::EngineLoad;
+use crate::trajectory::PolicyVersion;
 
 /// A replica that is drained and was not asked for so long has no sessions left, whoever did not end theirs.
 const FORGOTTEN: Duration = Duration::from_mins(10);
@@ -30,6 +31,9 @@ pub(super) struct Replica {
     pub(super) load: Mutex<EngineLoad>,
     pub(super) hold: Option<Arc<Hold>>,
     tokens: AtomicU64,
+    /// Tokens of prompts that are new to it, of those that have no answer yet.
+    queued: AtomicU64,
+    pub(super) rate: Mutex<PrefillRate>,
     requests: AtomicU32,
     /// When its last request ended.
     quiet_since: Mutex<Instant>,
@@ -94,6 +98,8 @@ impl Pool {
             load: Mutex::default(),
             hold: options.hold.clone().map(|settings| Hold::new(url, settings)),
             tokens: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            rate: Mutex::default(),
             requests: AtomicU32::new(0),
             quiet_since: Mutex::new(Instant::now()),
             answered: AtomicU64::new(0),
@@ -162,32 +168,34 @@ impl Pool {
         self.back.notify_waiters();
     }
 
-    /// Chooses a replica for a turn, of those that were not tried.
-    pub(super) fn choose(&self, wish: &Wish<'_>, tried: &[ReplicaId]) -> Option<(Arc<Replica>, Reason)> {
-        let now = Instant::now();
+    /// Chooses a replica for a turn, of those that were not tried, and says how many of its tokens are new to it.
+    pub(super) fn choose(&self, wish: &Wish<'_>, tried: &[ReplicaId]) -> Option<(Arc<Replica>, Reason, u64)> {
         let replicas = self.replicas.read().unwrap_or_else(PoisonError::into_inner);
         let mut placement = lock(&self.placement);
-        let home = wish.session.and_then(|session| placement.home(session));
-        let among: Vec<Candidate> = replicas
-            .iter()
-            .filter(|replica| !tried.contains(&replica.id) && replica.circuit().takes(now))
-            .filter(|replica| {
-                let is_home = home.is_some_and(|home| home.replica == replica.id);
-                is_home || !replica.draining.load(Ordering::Relaxed)
-            })
-            .map(|replica| Candidate {
-                id: replica.id,
-                hash: replica.hash,
-                tokens: replica.tokens.load(Ordering::Relaxed),
-                requests: replica.requests(),
-            })
-            .collect();
-        let (id, reason) = placement.place(wish, &among)?;
+        let home_of = |placement: &Placement| wish.session.and_then(|session| placement.home(session));
+        let before = home_of(&placement);
+        let (id, reason) = placement.place(wish, &candidates(&replicas, tried))?;
+        let fresh = home_of(&placement).map_or(wish.tokens, |home| home.fresh());
         drop(placement);
+        if let (Reason::Moved, Some(before), Some(session)) = (reason, before, wish.session)
+            && let Some(hold) = replicas
+                .iter()
+                .find(|one| one.id == before.replica)
+                .and_then(|one| one.hold.as_ref())
+        {
+            // All of its conversations go with it.
+            hold.release(session);
+        }
         *lock(&self.placed).entry(reason).or_default() += 1;
         let chosen = replicas.iter().find(|replica| replica.id == id)?;
         chosen.circuit().begin();
-        Some((Arc::clone(chosen), reason))
+        Some((Arc::clone(chosen), reason, fresh))
+    }
+
+    /// Whether one may be given a turn of the session.
+    pub(super) fn has_place(&self, session: Option<&str>) -> bool {
+        let replicas = self.replicas.read().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.placement).has_place(session, &candidates(&replicas, &[]))
     }
 
     /// Another replica at which a session of so many tokens would not wait.
@@ -255,26 +263,57 @@ impl Pool {
     }
 }
 
+/// Those that may be given requests and were not tried.
+fn candidates(replicas: &[Arc<Replica>], tried: &[ReplicaId]) -> Vec<Candidate> {
+    let now = Instant::now();
+    let well = replicas
+        .iter()
+        .filter(|replica| !tried.contains(&replica.id) && replica.circuit().takes(now));
+    let candidate = |replica: &Arc<Replica>| Candidate {
+        id: replica.id,
+        hash: replica.hash,
+        tokens: replica.tokens.load(Ordering::Relaxed),
+        requests: replica.requests(),
+        queued: replica.queued.load(Ordering::Relaxed),
+        rate: lock(&replica.rate).get(),
+        opens: !replica.draining.load(Ordering::Relaxed),
+        // What its weights are, and whether they change, is for others to know.
+        version: PolicyVersion::default(),
+    };
+    well.map(candidate).collect()
+}
+
 /// Counts a request as its replica's work, as long as it runs.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) replica: Arc<Replica>,
     tokens: u64,
+    queued: u64,
 }
 
 impl InFlight {
-    pub(super) fn at(replica: &Arc<Replica>, tokens: u64) -> Self {
+    /// `fresh` of its tokens are new to the replica.
+    pub(super) fn at(replica: &Arc<Replica>, tokens: u64, fresh: u64) -> Self {
         replica.tokens.fetch_add(tokens, Ordering::Relaxed);
         replica.requests.fetch_add(1, Ordering::Relaxed);
+        replica.queued.fetch_add(fresh, Ordering::Relaxed);
         Self {
             replica: Arc::clone(replica),
             tokens,
+            queued: fresh,
         }
+    }
+
+    /// Its prompt has been computed: how many tokens of it were new to the replica.
+    pub(super) fn begun(&mut self) -> u64 {
+        self.replica.queued.fetch_sub(self.queued, Ordering::Relaxed);
+        std::mem::take(&mut self.queued)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.begun();
         self.replica.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
         self.replica.requests.fetch_sub(1, Ordering::Relaxed);
         *lock(&self.replica.quiet_since) = Instant::now();

@@ -148,6 +148,7 @@ async fn forward(inner: &Arc<Inner>, request: Request<Incoming>, grammar: Gramma
         path,
         headers: parts.headers,
         body,
+        streams,
         key,
         said,
     };

@@ -17,12 +17,14 @@ use hyper::client::conn::http1::{Connection, SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use super::wire::{Security, Wire};
+
 /// Idle connections that are kept.
 const KEPT: usize = 512;
 /// Time for which an idle one is kept: shorter than servers do.
 const IDLE: Duration = Duration::from_secs(4);
 
-type Driver = Connection<TokioIo<TcpStream>, Body>;
+type Driver = Connection<TokioIo<Wire>, Body>;
 
 /// Where a replica listens.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(super) struct Upstream {
     pub(super) authority: String,
     /// What stands before every path.
     pub(super) base: String,
+    security: Security,
     idle: Mutex<Vec<(Link, Instant)>>,
 }
 
@@ -61,6 +64,8 @@ impl Link {
 pub(super) enum LinkError {
     #[error("no connection: {0}")]
     Connect(io::Error),
+    #[error("no connection over TLS: {0} (an authority that the system does not know is named by `--ca-file`)")]
+    Tls(io::Error),
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
     #[error("the connection broke: {error}")]
@@ -72,12 +77,18 @@ pub(super) enum LinkError {
 }
 
 impl Upstream {
-    pub(super) fn new(authority: String, base: String) -> Arc<Self> {
+    pub(super) fn new(authority: String, base: String, security: Security) -> Arc<Self> {
         Arc::new(Self {
             authority,
             base,
+            security,
             idle: Mutex::default(),
         })
+    }
+
+    /// The same replica, by connections of its own.
+    pub(super) fn apart(&self) -> Arc<Self> {
+        Self::new(self.authority.clone(), self.base.clone(), self.security.clone())
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Link, Instant)>> {
@@ -105,11 +116,14 @@ impl Upstream {
     }
 
     async fn connect(&self, patience: Duration) -> Result<Link, LinkError> {
-        let connected = tokio::time::timeout(patience, TcpStream::connect(&self.authority)).await;
-        let stream = connected
-            .map_err(|_| LinkError::ConnectTimeout(patience))?
-            .map_err(LinkError::Connect)?;
-        stream.set_nodelay(true).map_err(LinkError::Connect)?;
+        let connected = async {
+            let stream = TcpStream::connect(&self.authority).await.map_err(LinkError::Connect)?;
+            stream.set_nodelay(true).map_err(LinkError::Connect)?;
+            self.security.on(stream).await.map_err(LinkError::Tls)
+        };
+        let stream = tokio::time::timeout(patience, connected)
+            .await
+            .map_err(|_| LinkError::ConnectTimeout(patience))??;
         let (sender, driver) = handshake(TokioIo::new(stream))
             .await
             .map_err(|error| broken(error, false))?;

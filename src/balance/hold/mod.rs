@@ -2,6 +2,8 @@
 //!
 //! One hold stands before one replica. Whatever becomes of a request, its [`Place`] tells the scheduler when it ends.
 
+mod probe;
+mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -9,68 +11,21 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::scheduler::{LeaseSettings, SchedulerStats, SessionId};
-use crate::config::{BalanceSection, SessionScheduler};
+use super::scheduler::{SchedulerStats, SessionId};
+pub use probe::Probe;
+pub use settings::{HoldRule, HoldSettings};
 use state::{State, Ticket};
 
 /// Share of a cache that is given out: turns grow while they run.
 pub const USABLE: f64 = 0.95;
 
-/// Tokens of a prompt that a replica computes in a second, until it has been seen doing so.
-const PREFILL_RATE: f64 = 5_000.0;
-
 /// A turn that was held so long may go on elsewhere, where its whole context fits.
 const HOMESICK: Duration = Duration::from_secs(30);
 /// Time between looks for such a place.
 const LOOK_ELSEWHERE: Duration = Duration::from_secs(5);
-
-/// How turns are held.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HoldSettings {
-    /// Tokens of the cache; `None`: what the replica says.
-    pub capacity: Option<u64>,
-    /// See `[balance]` in run.toml.
-    pub lease: Duration,
-    /// See `[balance]` in run.toml.
-    pub max_hold: Duration,
-    /// See `[balance]` in run.toml.
-    pub tax: f64,
-    /// See `[balance]` in run.toml.
-    pub idle_ttl: Duration,
-}
-
-impl HoldSettings {
-    /// Of a run; `None` where nothing is to be held.
-    pub fn of(section: &BalanceSection) -> Option<Self> {
-        match section.scheduler {
-            SessionScheduler::Off => None,
-            SessionScheduler::Lease => Some(Self {
-                capacity: section.capacity,
-                lease: section.lease.0,
-                max_hold: section.max_hold.0,
-                tax: section.tax,
-                idle_ttl: section.idle_ttl.0,
-            }),
-        }
-    }
-
-    /// A turn that nobody lets go in this time never will be: the longest that a caller has to wait for.
-    pub fn longest(&self) -> Duration {
-        self.max_hold * 2
-    }
-
-    fn lease_settings(&self, capacity: u64) -> LeaseSettings {
-        LeaseSettings {
-            capacity: (capacity as f64 * USABLE) as u64,
-            lease: self.lease.as_secs_f64(),
-            max_hold: self.max_hold.as_secs_f64(),
-            tax: self.tax,
-            prefill_rate: PREFILL_RATE,
-        }
-    }
-}
 
 /// A turn that wants to be sent.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +42,8 @@ pub struct Ask<'a> {
     pub block_tokens: f64,
     /// Two of the same are attempts at the same turn: the newer takes the place of one that waits.
     pub digest: u64,
+    /// Asks what is cached of it; `None`: nobody can say.
+    pub probe: Option<&'a Probe>,
 }
 
 /// Why a turn was not let go.
@@ -131,6 +88,8 @@ pub struct HoldFigures {
 #[derive(Debug)]
 pub struct Hold {
     settings: HoldSettings,
+    /// When a place elsewhere is first looked for, and the time between looks.
+    looks: (Duration, Duration),
     began: Instant,
     state: Mutex<State>,
     /// Something has changed that the timer may have to wake earlier for.
@@ -140,12 +99,17 @@ pub struct Hold {
 impl Hold {
     /// Of the replica with this name.
     pub fn new(replica: &str, settings: HoldSettings) -> Arc<Self> {
+        Self::with_looks(replica, settings, (HOMESICK, LOOK_ELSEWHERE))
+    }
+
+    fn with_looks(replica: &str, settings: HoldSettings, looks: (Duration, Duration)) -> Arc<Self> {
         let mut state = State::new(replica);
         if let Some(capacity) = settings.capacity {
-            state.set_capacity(&settings.lease_settings(capacity));
+            state.set_capacity(&settings, capacity);
         }
         Arc::new(Self {
             settings,
+            looks,
             began: Instant::now(),
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -163,7 +127,7 @@ impl Hold {
     /// The replica says that its cache holds so many tokens; 0: it does not say. A capacity that was set stays.
     pub fn set_capacity(&self, tokens: u64) {
         if self.settings.capacity.is_none() && tokens > 0 {
-            self.state().set_capacity(&self.settings.lease_settings(tokens));
+            self.state().set_capacity(&self.settings, tokens);
         }
     }
 
@@ -189,6 +153,8 @@ impl Hold {
         };
         if runs_timer {
             tokio::spawn(Arc::clone(self).keep_time());
+        } else {
+            self.changed.notify_waiters();
         }
         let answer = told.await.unwrap_or(Err(NotLetGo::Out));
         waiting.over = true;
@@ -215,7 +181,7 @@ impl Hold {
         let entered = tokio::time::timeout(longest, async {
             let enter = self.enter(ask);
             tokio::pin!(enter);
-            let mut look = tokio::time::interval_at(tokio::time::Instant::now() + HOMESICK, LOOK_ELSEWHERE);
+            let mut look = tokio::time::interval_at(tokio::time::Instant::now() + self.looks.0, self.looks.1);
             loop {
                 tokio::select! {
                     biased;
@@ -240,9 +206,21 @@ impl Hold {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            let asks = self.state().asks(self.now());
+            let answers = asks.into_iter().map(|(ticket, probe)| async move {
+                let cached = match probe {
+                    Some(probe) => probe.ask().await,
+                    None => None,
+                };
+                (ticket, cached)
+            });
+            let answers = join_all(answers).await;
             let now = self.now();
             let wake = {
                 let mut state = self.state();
+                for (ticket, cached) in answers {
+                    state.cached(now, ticket, cached);
+                }
                 state.let_go(now);
                 match state.next_look(now) {
                     Some(wake) => wake,

@@ -4,15 +4,12 @@ use std::collections::HashMap;
 
 use tokio::sync::oneshot;
 
-use super::{Ask, HoldFigures, NotLetGo};
-use crate::balance::scheduler::{Lease, LeaseSettings, Scheduler, SchedulerStats, SessionId, Time, Turn};
+use super::{Ask, HoldFigures, HoldSettings, NotLetGo, Probe, USABLE};
+use crate::balance::placement::PrefillRate;
+use crate::balance::scheduler::{Scheduler, SchedulerStats, SessionId, Time, Turn};
 
 /// Seconds between looks for conversations that nobody ended.
 const SWEEP: Time = 30.0;
-/// Tokens from which on the time of a prompt says something of the replica's speed.
-const TELLING: u64 = 256;
-/// What is left of the fastest speed seen with each one that follows.
-const FADES: f64 = 0.99;
 
 type Told = oneshot::Sender<Result<(), NotLetGo>>;
 
@@ -24,9 +21,9 @@ pub(super) type Ticket = (SessionId, u64);
 pub(super) struct State {
     replica: String,
     /// `None` as long as the capacity is not known.
-    lease: Option<Lease>,
+    scheduler: Option<Box<dyn Scheduler>>,
     capacity: u64,
-    prefill_rate: Option<f64>,
+    prefill_rate: PrefillRate,
     ids: HashMap<Name, SessionId>,
     units: HashMap<SessionId, Unit>,
     /// Conversations of each session.
@@ -59,7 +56,11 @@ struct Unit {
 #[derive(Debug)]
 enum TurnState {
     None,
-    Waits { told: Told, digest: u64 },
+    Waits {
+        told: Told,
+        digest: u64,
+        probe: Option<Probe>,
+    },
     Runs,
 }
 
@@ -67,9 +68,9 @@ impl State {
     pub(super) fn new(replica: &str) -> Self {
         Self {
             replica: replica.to_owned(),
-            lease: None,
+            scheduler: None,
             capacity: 0,
-            prefill_rate: None,
+            prefill_rate: PrefillRate::default(),
             ids: HashMap::new(),
             units: HashMap::new(),
             sessions: HashMap::new(),
@@ -81,14 +82,15 @@ impl State {
         }
     }
 
-    pub(super) fn set_capacity(&mut self, settings: &LeaseSettings) {
-        if self.capacity == settings.capacity {
+    pub(super) fn set_capacity(&mut self, settings: &HoldSettings, tokens: u64) {
+        let capacity = ((tokens as f64 * USABLE) as u64).max(1);
+        if self.capacity == capacity {
             return;
         }
-        self.capacity = settings.capacity;
-        match &mut self.lease {
-            Some(lease) => lease.set_capacity(settings.capacity),
-            None => self.lease = Some(Lease::new(*settings)),
+        self.capacity = capacity;
+        match &mut self.scheduler {
+            Some(scheduler) => scheduler.set_capacity(capacity),
+            None => self.scheduler = Some(settings.scheduler(capacity)),
         }
     }
 
@@ -98,7 +100,7 @@ impl State {
         now: Time,
         ask: &Ask<'_>,
     ) -> Option<(Ticket, oneshot::Receiver<Result<(), NotLetGo>>)> {
-        if self.lease.is_none() {
+        if self.scheduler.is_none() {
             if !std::mem::replace(&mut self.has_warned, true) {
                 tracing::warn!(
                     replica = self.replica,
@@ -118,9 +120,10 @@ impl State {
         unit.turn = TurnState::Waits {
             told,
             digest: ask.digest,
+            probe: ask.probe.cloned(),
         };
         let prompt = ask.tokens.saturating_sub(unit.shared);
-        self.lease.as_mut()?.arrive(now, Turn { session: id, prompt });
+        self.scheduler.as_mut()?.arrive(now, Turn { session: id, prompt });
         self.let_go(now);
         Some((ticket, receiver))
     }
@@ -136,8 +139,8 @@ impl State {
                     if let TurnState::Waits { told, .. } = std::mem::replace(&mut unit.turn, TurnState::None) {
                         let _ = told.send(Err(NotLetGo::Preempted));
                     }
-                    if let Some(lease) = &mut self.lease {
-                        lease.withdraw(id);
+                    if let Some(scheduler) = &mut self.scheduler {
+                        scheduler.withdraw(id);
                     }
                     return id;
                 }
@@ -175,8 +178,10 @@ impl State {
 
     /// Tells those that may go.
     pub(super) fn let_go(&mut self, now: Time) {
-        let Some(lease) = &mut self.lease else { return };
-        for id in lease.ready(now) {
+        let Some(scheduler) = &mut self.scheduler else {
+            return;
+        };
+        for id in scheduler.ready(now) {
             let Some(unit) = self.units.get_mut(&id) else { continue };
             unit.last = now;
             if let TurnState::Waits { told, .. } = std::mem::replace(&mut unit.turn, TurnState::Runs) {
@@ -188,16 +193,47 @@ impl State {
 
     /// Whether someone waits and nobody keeps the time; from now on somebody does.
     pub(super) fn wants_timer(&mut self) -> bool {
-        let waits = self.lease.as_ref().is_some_and(|lease| lease.waiting() > 0);
+        let waits = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.waiting() > 0);
         waits && !std::mem::replace(&mut self.has_timer, true)
     }
 
     /// When time alone may let somebody go; `None`: nobody waits, and nobody keeps the time any more.
     pub(super) fn next_look(&mut self, now: Time) -> Option<Time> {
-        let lease = self.lease.as_ref().filter(|lease| lease.waiting() > 0);
-        let wake = lease.and_then(|lease| lease.wake(now));
+        let scheduler = self.scheduler.as_ref().filter(|scheduler| scheduler.waiting() > 0);
+        let wake = scheduler.and_then(|scheduler| scheduler.wake(now));
         self.has_timer = wake.is_some();
         wake
+    }
+
+    /// Turns of which is to be known how much is cached.
+    pub(super) fn asks(&self, now: Time) -> Vec<(Ticket, Option<Probe>)> {
+        let asked = self.scheduler.iter().flat_map(|scheduler| scheduler.asks(now));
+        let turn = |id: SessionId| {
+            let unit = self.units.get(&id)?;
+            match &unit.turn {
+                TurnState::Waits { probe, .. } => Some(((id, unit.wait), probe.clone())),
+                TurnState::None | TurnState::Runs => None,
+            }
+        };
+        asked.filter_map(turn).collect()
+    }
+
+    /// So many tokens are cached of a turn; `None`: nobody can say.
+    pub(super) fn cached(&mut self, now: Time, (id, wait): Ticket, tokens: Option<u64>) {
+        let (Some(unit), Some(scheduler)) = (self.units.get(&id), &mut self.scheduler) else {
+            return;
+        };
+        if unit.wait != wait || !matches!(unit.turn, TurnState::Waits { .. }) {
+            return;
+        }
+        if tokens.is_none() && !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(
+                replica = self.replica,
+                "nothing is held here: the replica does not say what it has cached"
+            );
+        }
+        let share = |tokens: u64| tokens as f64 / unit.tokens.max(1) as f64;
+        scheduler.cached(now, id, tokens.map(share));
     }
 
     /// Whoever waited for this turn has gone.
@@ -212,21 +248,21 @@ impl State {
             return self.ended(now, id, tokens);
         }
         unit.turn = TurnState::None;
-        if let Some(lease) = &mut self.lease {
-            lease.withdraw(id);
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.withdraw(id);
         }
         self.let_go(now);
     }
 
     /// A turn has ended with so many tokens in all.
     pub(super) fn ended(&mut self, now: Time, id: SessionId, tokens: u64) {
-        let (Some(unit), Some(lease)) = (self.units.get_mut(&id), &mut self.lease) else {
+        let (Some(unit), Some(scheduler)) = (self.units.get_mut(&id), &mut self.scheduler) else {
             return;
         };
         unit.turn = TurnState::None;
         unit.tokens = tokens;
         unit.last = now;
-        lease.ended(now, id, tokens.saturating_sub(unit.shared));
+        scheduler.ended(now, id, tokens.saturating_sub(unit.shared));
         self.let_go(now);
     }
 
@@ -250,8 +286,8 @@ impl State {
         if self.first.as_ref().is_some_and(|(first, _)| *first == id) {
             self.first = None;
         }
-        if let Some(lease) = &mut self.lease {
-            lease.release(now, id);
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.release(now, id);
         }
     }
 
@@ -279,8 +315,8 @@ impl State {
             if let TurnState::Waits { told, .. } = unit.turn {
                 let _ = told.send(Err(NotLetGo::Out));
             }
-            if let Some(lease) = &mut self.lease {
-                lease.release(0.0, id);
+            if let Some(scheduler) = &mut self.scheduler {
+                scheduler.release(0.0, id);
             }
         }
         self.ids.clear();
@@ -289,37 +325,31 @@ impl State {
     }
 
     pub(super) fn forget_cache(&mut self, now: Time) {
-        if let Some(lease) = &mut self.lease {
-            lease.forget_cache();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.forget_cache();
         }
         self.let_go(now);
     }
 
-    /// The fastest is the one that waited for nobody else.
     pub(super) fn saw_prefill(&mut self, tokens: u64, seconds: Time) {
-        if tokens < TELLING || seconds <= 0.0 {
-            return;
-        }
-        let seen = tokens as f64 / seconds;
-        let rate = self.prefill_rate.map_or(seen, |rate| seen.max(rate * FADES));
-        self.prefill_rate = Some(rate);
-        if let Some(lease) = &mut self.lease {
-            lease.set_prefill_rate(rate);
+        if let (Some(rate), Some(scheduler)) = (self.prefill_rate.saw(tokens, seconds), &mut self.scheduler) {
+            scheduler.set_prefill_rate(rate);
         }
     }
 
     pub(super) fn has_room_for(&self, tokens: u64) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.has_room_for(tokens))
+        let has_room = |scheduler: &Box<dyn Scheduler>| scheduler.has_room_for(tokens);
+        self.scheduler.as_ref().is_none_or(has_room)
     }
 
     pub(super) fn figures(&self) -> HoldFigures {
-        let lease = self.lease.as_ref();
+        let scheduler = self.scheduler.as_deref();
         HoldFigures {
             capacity: self.capacity,
-            admitted: lease.map_or(0, Scheduler::admitted),
-            waiting: lease.map_or(0, Scheduler::waiting),
+            admitted: scheduler.map_or(0, Scheduler::admitted),
+            waiting: scheduler.map_or(0, Scheduler::waiting),
             known: self.units.len(),
-            stats: lease.map_or_else(SchedulerStats::default, Scheduler::stats),
+            stats: scheduler.map_or_else(SchedulerStats::default, Scheduler::stats),
         }
     }
 }

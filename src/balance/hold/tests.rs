@@ -1,16 +1,16 @@
 //! Turns of tasks that come, go and are cancelled.
 
-use std::time::Duration;
-
 use super::*;
 
 fn settings(capacity: u64) -> HoldSettings {
     HoldSettings {
         // What is given out is a share of it.
         capacity: Some((capacity as f64 / USABLE).ceil() as u64),
-        lease: Duration::from_millis(200),
+        rule: HoldRule::Lease {
+            lease: Duration::from_millis(200),
+            tax: 0.05,
+        },
         max_hold: Duration::from_secs(30),
-        tax: 0.05,
         idle_ttl: Duration::from_mins(1),
     }
 }
@@ -23,6 +23,7 @@ fn ask(session: &str, tokens: u64) -> Ask<'_> {
         blocks: &[],
         block_tokens: 64.0,
         digest: 0,
+        probe: None,
     }
 }
 
@@ -156,6 +157,115 @@ async fn nothing_is_held_where_the_capacity_is_not_known() {
     until_waiting(&hold, 1).await;
     assert_eq!(hold.figures().capacity, 9_500);
     second.abort();
+}
+
+/// Resumed where it was, unless it has waited for long and all of it fits elsewhere.
+#[tokio::test]
+async fn one_that_waits_for_long_goes_where_all_of_it_fits() {
+    let looks = (Duration::from_millis(80), Duration::from_millis(10));
+    let hold = Hold::with_looks("r", settings(1_000), looks);
+    let other = Hold::new("other", settings(1_000));
+    let [here, there] = [&hold, &other].map(|hold| begin(hold, "busy", 700));
+    let (here, there) = (soon(here).await.unwrap().unwrap(), soon(there).await.unwrap().unwrap());
+    let wait = |session: &'static str| {
+        let (hold, other) = (Arc::clone(&hold), Arc::clone(&other));
+        tokio::spawn(async move {
+            let (began, mut asked) = (Instant::now(), Vec::new());
+            let entered = hold
+                .enter_or_move(&ask(session, 700), || {
+                    asked.push(began.elapsed());
+                    other.has_room_for(700).then_some("other")
+                })
+                .await;
+            (entered.unwrap(), asked)
+        })
+    };
+    // It does not fit there either: it stays, and resumes here.
+    let stays = wait("a");
+    until_waiting(&hold, 1).await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    drop(here);
+    hold.release("busy");
+    let (entered, asked) = soon(stays).await.unwrap();
+    let Entered::Here(place) = entered else {
+        panic!("{entered:?}")
+    };
+    assert!(asked.first().is_some_and(|first| *first >= looks.0), "{asked:?}");
+    // Now it fits there: it goes, and nothing is known of it here.
+    let goes = wait("b");
+    until_waiting(&hold, 1).await;
+    drop(there);
+    other.release("busy");
+    let (entered, asked) = soon(goes).await.unwrap();
+    assert!(matches!(entered, Entered::Elsewhere("other")), "{entered:?}");
+    assert!(asked.first().is_some_and(|first| *first >= looks.0), "{asked:?}");
+    assert_eq!((hold.figures().waiting, hold.figures().known), (0, 1));
+    drop(place);
+}
+
+/// A watermark of half the cache, before a replica that says what it has cached as `cached` does.
+fn watermark(max_hold: Duration) -> Arc<Hold> {
+    Hold::new(
+        "r",
+        HoldSettings {
+            rule: HoldRule::Watermark {
+                high: 0.5,
+                hit: 0.8,
+                grace: Duration::from_mins(1),
+            },
+            max_hold,
+            ..settings(1_000)
+        },
+    )
+}
+
+fn begin_cached(
+    hold: &Arc<Hold>,
+    session: &'static str,
+    tokens: u64,
+    cached: Option<u64>,
+) -> tokio::task::JoinHandle<Result<Place, NotLetGo>> {
+    let hold = Arc::clone(hold);
+    tokio::spawn(async move {
+        let probe = Probe::new(move || Box::pin(async move { cached }));
+        let ask = Ask {
+            probe: Some(&probe),
+            ..ask(session, tokens)
+        };
+        hold.enter(&ask).await
+    })
+}
+
+#[tokio::test]
+async fn beyond_the_watermark_what_is_cached_goes_and_what_is_not_waits() {
+    let hold = watermark(Duration::from_mins(5));
+    let first = soon(begin_cached(&hold, "a", 700, Some(0))).await.unwrap().unwrap();
+    let cold = begin_cached(&hold, "b", 100, Some(79));
+    until_waiting(&hold, 1).await;
+    let warm = soon(begin_cached(&hold, "c", 100, Some(80))).await.unwrap().unwrap();
+    assert_eq!((hold.figures().waiting, hold.figures().admitted), (1, 800));
+    // It has a reservation now, and goes at once.
+    drop(warm);
+    assert_eq!(hold.figures().admitted, 800);
+    let again = soon(begin_cached(&hold, "c", 120, None)).await.unwrap().unwrap();
+    assert!(hold.figures().waiting == 1 && again.waited() < Duration::from_secs(5));
+    drop(again);
+    // What runs and is reserved leaves room.
+    drop(first);
+    assert_eq!(hold.figures().admitted, 220);
+    assert!(soon(cold).await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn beyond_the_watermark_nobody_waits_for_ever_or_for_what_nobody_can_say() {
+    let hold = watermark(Duration::from_millis(100));
+    let _first = soon(begin_cached(&hold, "a", 700, Some(0))).await.unwrap().unwrap();
+    let late = soon(begin_cached(&hold, "b", 100, Some(0))).await.unwrap().unwrap();
+    assert!(late.waited() >= Duration::from_millis(100));
+    let hold = watermark(Duration::from_mins(5));
+    let _first = soon(begin_cached(&hold, "a", 700, None)).await.unwrap().unwrap();
+    assert!(soon(begin_cached(&hold, "b", 100, None)).await.unwrap().is_ok());
+    assert!(soon(begin(&hold, "c", 100)).await.unwrap().is_ok());
 }
 
 #[tokio::test]

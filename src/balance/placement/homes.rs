@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::ReplicaId;
+use crate::trajectory::PolicyVersion;
 
 /// Sessions remembered at most; the one that was quiet for longest is forgotten first.
 const REMEMBERED: usize = 65_536;
@@ -33,7 +34,18 @@ pub struct Home {
     pub replica: ReplicaId,
     /// Tokens of its last turn.
     pub tokens: u64,
+    /// The newest weights that sampled any of it.
+    pub version: PolicyVersion,
+    /// Tokens that its replica may have cached of it.
+    pub cached: u64,
     used: u64,
+}
+
+impl Home {
+    /// Tokens of a turn that was placed just now which its replica cannot have cached.
+    pub fn fresh(&self) -> u64 {
+        self.tokens.saturating_sub(self.cached)
+    }
 }
 
 impl Default for Homes {
@@ -59,9 +71,10 @@ impl Homes {
 
     /// The session is with this replica from now on, and has so many tokens.
     pub(super) fn set(&mut self, session: &str, replica: ReplicaId, tokens: u64) {
-        let name = match self.take(session) {
-            Some((name, _)) => name,
-            None => session.to_owned(),
+        let (name, version, cached) = match self.take(session) {
+            Some((name, before)) if before.replica == replica => (name, before.version, before.cached),
+            Some((name, before)) => (name, before.version, 0),
+            None => (session.to_owned(), PolicyVersion::default(), 0),
         };
         if self.places.len() >= self.most
             && let Some((_, quietest)) = self.quiet.first_key_value()
@@ -75,7 +88,35 @@ impl Homes {
         sum.tokens += tokens;
         sum.sessions += 1;
         self.quiet.insert(used, name.clone());
-        self.places.insert(name, Home { replica, tokens, used });
+        let home = Home {
+            replica,
+            tokens,
+            version,
+            cached,
+            used,
+        };
+        self.places.insert(name, home);
+    }
+
+    /// All of the session's tokens have been computed where it is.
+    pub(super) fn computed(&mut self, session: &str) {
+        if let Some(home) = self.places.get_mut(session) {
+            home.cached = home.tokens;
+        }
+    }
+
+    /// What the replica had cached is gone.
+    pub(super) fn forget_cache(&mut self, replica: ReplicaId) {
+        for home in self.places.values_mut().filter(|home| home.replica == replica) {
+            home.cached = 0;
+        }
+    }
+
+    /// These weights have sampled something of the session.
+    pub(super) fn saw(&mut self, session: &str, version: PolicyVersion) {
+        if let Some(home) = self.places.get_mut(session) {
+            home.version = home.version.max(version);
+        }
     }
 
     /// Forgets a session; tells where it was.

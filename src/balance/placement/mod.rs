@@ -4,13 +4,16 @@
 mod hash;
 mod homes;
 mod prefixes;
+mod rate;
 #[cfg(test)]
 mod tests;
 
 pub use hash::{BLOCK, blocks_of, joined, stable_hash};
 pub use homes::Home;
+pub use rate::PrefillRate;
 
 use crate::config::PlacementPolicy;
+use crate::trajectory::PolicyVersion;
 use homes::Homes;
 use prefixes::Prefixes;
 
@@ -23,7 +26,7 @@ const BOUND: f64 = 1.25;
 const SLACK: f64 = 2.0;
 
 /// A replica that can be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     /// Which one.
     pub id: ReplicaId,
@@ -33,6 +36,14 @@ pub struct Candidate {
     pub tokens: u64,
     /// Those requests.
     pub requests: u32,
+    /// Tokens of prompts that it has to compute before one that comes now.
+    pub queued: u64,
+    /// Tokens of prompts that it computes in a second; 0: not known.
+    pub rate: f64,
+    /// Whether it takes sessions that are not there yet.
+    pub opens: bool,
+    /// The weights that it samples by; the default where they never change.
+    pub version: PolicyVersion,
 }
 
 /// A turn that wants a replica.
@@ -55,7 +66,7 @@ pub enum Reason {
     New,
     /// Its replica cannot be chosen any more.
     Orphan,
-    /// It has waited for too long where it was.
+    /// It has waited for too long where it was, or would have to.
     Moved,
     /// Fewest tokens in flight.
     LeastLoad,
@@ -127,13 +138,39 @@ impl Placement {
         self.policy == PlacementPolicy::Prefix
     }
 
-    /// Chooses one of these, which the session is with from now on; `None`: there are none.
+    /// Whether one of these may serve a turn of the session.
+    pub fn has_place(&self, session: Option<&str>, among: &[Candidate]) -> bool {
+        let home = session.and_then(|session| self.homes.get(session));
+        among.iter().any(|one| self.may(home, one))
+    }
+
+    /// Whether a turn may be sent there: to no older weights than those that sampled its session, and to one that takes no
+    /// new sessions only if its own is there.
+    fn may(&self, home: Option<Home>, one: &Candidate) -> bool {
+        let Some(home) = home else { return one.opens };
+        let stays = !matches!(self.policy, PlacementPolicy::LeastLoad | PlacementPolicy::RoundRobin);
+        (one.opens || stays && home.replica == one.id) && one.version >= home.version
+    }
+
+    /// Chooses one of these, which the session is with from now on; `None`: none may serve it.
     pub fn place(&mut self, wish: &Wish<'_>, among: &[Candidate]) -> Option<(ReplicaId, Reason)> {
+        let home = wish.session.and_then(|session| self.homes.get(session));
+        let kept: Vec<Candidate>;
+        let among = if among.iter().all(|one| self.may(home, one)) {
+            among
+        } else {
+            kept = among.iter().copied().filter(|one| self.may(home, one)).collect();
+            &kept
+        };
         if among.is_empty() {
             return None;
         }
         let (id, reason) = match self.policy {
             PlacementPolicy::Sticky => self.sticky(wish, among),
+            PlacementPolicy::Priced => match self.cheaper(wish, among) {
+                Some(id) => (id, Reason::Moved),
+                None => self.sticky(wish, among),
+            },
             PlacementPolicy::Prefix => self.by_prefix(wish, among),
             PlacementPolicy::LeastLoad => self.least(among, Reason::LeastLoad),
             PlacementPolicy::RoundRobin => {
@@ -155,7 +192,13 @@ impl Placement {
     pub fn ended(&mut self, session: &str, tokens: u64) {
         if let Some(home) = self.homes.get(session) {
             self.homes.set(session, home.replica, tokens);
+            self.homes.computed(session);
         }
+    }
+
+    /// These weights have sampled something of the session.
+    pub fn saw(&mut self, session: &str, version: PolicyVersion) {
+        self.homes.saw(session, version);
     }
 
     /// The session goes on there.
@@ -172,6 +215,7 @@ impl Placement {
     /// What the replica had cached is gone.
     pub fn forget_cache(&mut self, replica: ReplicaId) {
         self.prefixes.forget(replica);
+        self.homes.forget_cache(replica);
     }
 
     /// Where a session is.
@@ -201,6 +245,21 @@ impl Placement {
         // Not the tokens in flight alone: sessions that wait for their tools will come back.
         let sums: Vec<_> = among.iter().map(|one| self.homes.sum(one.id)).collect();
         (among[self.fewest(&sums)].id, reason)
+    }
+
+    /// A replica that would have the whole context computed before the session's own one comes to what is new of it.
+    fn cheaper(&self, wish: &Wish<'_>, among: &[Candidate]) -> Option<ReplicaId> {
+        let home = self.homes.get(wish.session?)?;
+        let time = |one: &Candidate, tokens: u64| (one.queued + tokens) as f64 / one.rate;
+        let own = among.iter().find(|one| one.id == home.replica && one.rate > 0.0)?;
+        let stays = time(own, wish.tokens.saturating_sub(home.cached));
+        let others = among
+            .iter()
+            .filter(|one| one.opens && one.rate > 0.0 && one.id != own.id);
+        let (goes, id) = others
+            .map(|one| (time(one, wish.tokens), one.id))
+            .min_by(|one, other| one.0.total_cmp(&other.0))?;
+        (goes < stays).then_some(id)
     }
 
     fn least(&mut self, among: &[Candidate], reason: Reason) -> (ReplicaId, Reason) {

@@ -12,6 +12,10 @@ fn pool(ids: &[ReplicaId]) -> Vec<Candidate> {
         hash: stable_hash(format!("http://replica-{id}:8000").as_bytes()),
         tokens: 0,
         requests: 0,
+        queued: 0,
+        rate: 1_000.0,
+        opens: true,
+        version: PolicyVersion::default(),
     };
     ids.iter().map(one).collect()
 }
@@ -119,6 +123,101 @@ fn the_longest_beginning_wins_unless_its_replica_has_too_much_to_do() {
         placement.place(&with("d", &[1, 2, 3]), &all),
         Some((other, Reason::Prefix))
     );
+}
+
+/// As weights are loaded replica after replica.
+#[test]
+fn no_turn_goes_to_older_weights_than_its_last_one() {
+    let newer = PolicyVersion { lineage: 0, update: 1 };
+    let mut placement = Placement::new(PlacementPolicy::Sticky, 1);
+    let mut all = pool(&[0, 1]);
+    let (home, _) = placement.place(&wish("a"), &all).unwrap();
+    let other = 1 - home;
+    all[home as usize].version = newer;
+    placement.saw("a", newer);
+    placement.saw("a", PolicyVersion::default());
+    placement.saw("unknown", newer);
+    let older = [all[other as usize]];
+    assert_eq!(placement.place(&wish("a"), &older), None);
+    assert!(!placement.has_place(Some("a"), &older) && placement.has_place(Some("b"), &older));
+    // Turns that end change nothing of it.
+    placement.ended("a", 300);
+    assert_eq!(placement.home("a").unwrap().version, newer);
+    all[other as usize].version = newer;
+    assert_eq!(
+        placement.place(&wish("a"), &[all[other as usize]]),
+        Some((other, Reason::Orphan))
+    );
+}
+
+/// The price of a move is the whole context: what would be long for a short one is not for a long one.
+#[test]
+fn a_session_moves_where_waiting_costs_more_than_its_context() {
+    let mut placement = Placement::new(PlacementPolicy::Priced, 1);
+    let turn = |session, tokens| Wish {
+        session: Some(session),
+        tokens,
+        blocks: &[],
+    };
+    let mut all = pool(&[0, 1]);
+    let (home, _) = placement.place(&turn("a", 100), &all[..1]).unwrap();
+    placement.place(&turn("b", 100), &all[..1]).unwrap();
+    placement.ended("a", 2_000);
+    placement.ended("b", 9_000);
+    all[0].queued = 5_000;
+    // 5.3 s against 9.3 s there; 5.3 s against 2.3 s.
+    assert_eq!(placement.place(&turn("b", 9_300), &all), Some((home, Reason::Home)));
+    assert_eq!(placement.home("b").unwrap().fresh(), 300);
+    assert_eq!(placement.place(&turn("a", 2_300), &all), Some((1, Reason::Moved)));
+    assert_eq!(placement.home("a").unwrap().fresh(), 2_300);
+    placement.ended("b", 9_400);
+    placement.forget_cache(home);
+    placement.place(&turn("b", 9_500), &all[..1]).unwrap();
+    assert_eq!(placement.home("b").unwrap().fresh(), 9_500, "new weights");
+    // Where the other one is as busy, or slower, or takes none, or nothing is known, all stay.
+    let mut placement = Placement::new(PlacementPolicy::Priced, 1);
+    placement.place(&turn("a", 100), &all[..1]).unwrap();
+    for (queued, rate, opens) in [
+        (3_000, 1_000.0, true),
+        (0, 400.0, true),
+        (0, 1_000.0, false),
+        (0, 0.0, true),
+    ] {
+        (all[1].queued, all[1].rate, all[1].opens) = (queued, rate, opens);
+        placement.ended("a", 2_000);
+        assert_eq!(
+            placement.place(&turn("a", 2_300), &all),
+            Some((0, Reason::Home)),
+            "{queued} {rate} {opens}"
+        );
+    }
+    (all[1].rate, all[1].opens, all[0].rate) = (1_000.0, true, 0.0);
+    assert_eq!(placement.place(&turn("a", 2_300), &all), Some((0, Reason::Home)));
+    // A plain session stays however long it waits.
+    let mut placement = Placement::new(PlacementPolicy::Sticky, 1);
+    placement.place(&turn("a", 100), &all[..1]).unwrap();
+    assert_eq!(
+        placement.place(&turn("a", 110), &pool(&[0, 1])),
+        Some((0, Reason::Home))
+    );
+}
+
+#[test]
+fn one_that_takes_no_new_sessions_keeps_those_that_stay() {
+    let mut all = pool(&[0, 1]);
+    let mut placement = Placement::new(PlacementPolicy::Sticky, 1);
+    let (home, _) = placement.place(&wish("a"), &all).unwrap();
+    all[home as usize].opens = false;
+    assert_eq!(placement.place(&wish("a"), &all), Some((home, Reason::Home)));
+    for name in ["b", "c", "d"] {
+        assert_eq!(placement.place(&wish(name), &all), Some((1 - home, Reason::New)));
+    }
+    assert_eq!(placement.place(&wish("e"), &[all[home as usize]]), None);
+    // Where sessions stay nowhere there is nothing to keep.
+    let mut placement = Placement::new(PlacementPolicy::RoundRobin, 1);
+    for _ in 0..4 {
+        assert_eq!(placement.place(&wish("a"), &all), Some((1 - home, Reason::RoundRobin)));
+    }
 }
 
 proptest! {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Candidate, Reason, Set, lock};
-use crate::balance::hold::{Ask, Entered, NotLetGo, Place};
+use super::{Candidate, Reason, Replica, Set, lock};
+use crate::balance::hold::{Ask, Entered, NotLetGo, Place, Probe};
 use crate::balance::placement::{BLOCK, Wish, blocks_of, stable_hash};
 use crate::inference::{Balanced, EngineError, GenerateRequest};
 
@@ -19,9 +19,9 @@ const BLOCK_TOKENS: f64 = (BLOCK / 4) as f64;
 const COME_AGAIN: Duration = Duration::from_secs(30);
 
 impl Set {
-    /// Chooses a replica of these for a request.
-    pub(super) fn choose(&self, request: &GenerateRequest, up: &[usize]) -> Option<usize> {
-        let among: Vec<Candidate> = up.iter().map(|&at| self.candidate(at)).collect();
+    /// Chooses a replica for a request, of those that were not tried, and says how many tokens are new to it.
+    pub(super) fn choose(&self, request: &GenerateRequest, tried: &[usize]) -> Option<(usize, u64)> {
+        let among = self.candidates(tried);
         let mut placement = lock(&self.placement);
         let blocks = if placement.reads_blocks() {
             blocks(request, PREFIX_BLOCKS)
@@ -33,25 +33,43 @@ impl Set {
             tokens: request.prompt.len() as u64,
             blocks: &blocks,
         };
+        let before = placement.home(&request.session.0);
         let (id, reason) = placement.place(&wish, &among)?;
+        let fresh = placement
+            .home(&request.session.0)
+            .map_or(wish.tokens, |home| home.fresh());
         drop(placement);
         self.count(reason);
-        Some(id as usize)
+        if let (Reason::Moved, Some(before)) = (reason, before)
+            && let Some(hold) = &self.replicas[before.replica as usize].hold
+        {
+            // All of its conversations go with it.
+            hold.release(&request.session.0);
+        }
+        Some((id as usize, fresh))
     }
 
     pub(super) fn count(&self, reason: Reason) {
         *lock(&self.placed).entry(reason).or_default() += 1;
     }
 
-    fn candidate(&self, at: usize) -> Candidate {
-        let replica = &self.replicas[at];
-        let (tokens, requests) = *lock(&replica.in_flight);
-        Candidate {
-            id: at as u32,
-            hash: replica.hash,
-            tokens,
-            requests,
-        }
+    /// Those that are up and were not tried.
+    pub(super) fn candidates(&self, tried: &[usize]) -> Vec<Candidate> {
+        let up = self.up().filter(|(at, _)| !tried.contains(at));
+        let candidate = |(at, replica): (usize, &Replica)| {
+            let work = *lock(&replica.in_flight);
+            Candidate {
+                id: at as u32,
+                hash: replica.hash,
+                tokens: work.tokens,
+                requests: work.requests,
+                queued: work.queued,
+                rate: lock(&replica.rate).get(),
+                opens: !replica.gate.is_closed(),
+                version: replica.engine.version(),
+            }
+        };
+        up.map(candidate).collect()
     }
 
     /// Waits until the request's turn may be sent to this replica; `None`: it is to be sent to another.
@@ -62,12 +80,13 @@ impl Set {
             return Ok(Some(Place::free(tokens)));
         };
         hold.set_capacity(replica.engine.load().kv_capacity);
-        let version = replica.engine.version();
-        let cached = std::mem::replace(&mut *lock(&replica.cached), version);
-        if cached != version {
-            hold.forget_cache();
-        }
+        self.notice_weights(at);
         let blocks = blocks(request, SHARED_BLOCKS);
+        let (engine, prompt) = (Arc::clone(&replica.engine), Arc::clone(&request.prompt));
+        let probe = Probe::new(move || {
+            let (engine, prompt) = (Arc::clone(&engine), Arc::clone(&prompt));
+            Box::pin(async move { engine.cached(&prompt).await })
+        });
         let ask = Ask {
             session: &request.session.0,
             conversation: request.origin.conversation.into(),
@@ -76,8 +95,9 @@ impl Set {
             block_tokens: BLOCK_TOKENS,
             // Which of the attempts at a turn is wanted was settled before.
             digest: stable_hash(request.id.as_bytes()),
+            probe: Some(&probe),
         };
-        match hold.enter_or_move(&ask, || self.roomier(at, tokens)).await {
+        match hold.enter_or_move(&ask, || self.roomier(at, ask.session, tokens)).await {
             Ok(Entered::Here(place)) => Ok(Some(place)),
             Ok(Entered::Elsewhere(other)) => {
                 lock(&self.placement).move_to(&request.session.0, other as u32);
@@ -92,10 +112,14 @@ impl Set {
         }
     }
 
-    /// Another replica at which a session of so many tokens would not wait.
-    fn roomier(&self, at: usize, tokens: u64) -> Option<usize> {
+    /// Another replica at which the session, of so many tokens, would not wait.
+    fn roomier(&self, at: usize, session: &str, tokens: u64) -> Option<usize> {
+        let sampled_by = lock(&self.placement).home(session).map(|home| home.version);
+        let fits = |replica: &Replica| {
+            !replica.gate.is_closed() && sampled_by.is_none_or(|version| replica.engine.version() >= version)
+        };
         self.up()
-            .filter(|(other, _)| *other != at)
+            .filter(|(other, replica)| *other != at && fits(replica))
             .find(|(_, replica)| replica.hold.as_ref().is_some_and(|hold| hold.has_room_for(tokens)))
             .map(|(other, _)| other)
     }
@@ -132,24 +156,39 @@ pub(super) struct InFlight {
     set: Arc<Set>,
     at: usize,
     tokens: u64,
+    queued: u64,
 }
 
 impl InFlight {
-    pub(super) fn at(set: &Arc<Set>, at: usize, tokens: u64) -> Self {
-        let mut sum = lock(&set.replicas[at].in_flight);
-        *sum = (sum.0 + tokens, sum.1 + 1);
-        drop(sum);
+    /// `fresh` of its tokens are new to the replica.
+    pub(super) fn at(set: &Arc<Set>, at: usize, tokens: u64, fresh: u64) -> Self {
+        let mut work = lock(&set.replicas[at].in_flight);
+        work.tokens += tokens;
+        work.requests += 1;
+        work.queued += fresh;
+        drop(work);
         Self {
             set: Arc::clone(set),
             at,
             tokens,
+            queued: fresh,
+        }
+    }
+
+    /// Its prompt has been computed.
+    pub(super) fn begun(&mut self) {
+        if self.queued > 0 {
+            lock(&self.set.replicas[self.at].in_flight).queued -= self.queued;
+            self.queued = 0;
         }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut sum = lock(&self.set.replicas[self.at].in_flight);
-        *sum = (sum.0 - self.tokens, sum.1 - 1);
+        self.begun();
+        let mut work = lock(&self.set.replicas[self.at].in_flight);
+        work.tokens -= self.tokens;
+        work.requests -= 1;
     }
 }

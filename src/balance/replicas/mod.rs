@@ -2,9 +2,11 @@
 //!
 //! A session stays with its replica, where its cache is. A replica that fails is taken out, asked again with growing
 //! pauses and given the current weights before it is put back; its sessions move. Which replica a session gets is for
-//! `placement` to say, and when its turn is sent for `hold`.
+//! `placement` to say, when its turn is sent for `hold`, and how new weights come to all of them for `publication`.
 
+mod gate;
 mod held;
+mod publication;
 mod relay;
 #[cfg(test)]
 mod tests;
@@ -13,19 +15,21 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::hold::{Hold, HoldSettings};
-use super::placement::{Candidate, Placement, Reason, stable_hash};
-use crate::config::{PlacementPolicy, RunConfig};
+use super::placement::{Candidate, Placement, PrefillRate, Reason, stable_hash};
+use crate::config::{PlacementPolicy, RunConfig, WeightSync};
 use crate::inference::{
     Balanced, Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode, ReplicaLoad,
 };
 use crate::trajectory::{PolicyVersion, SessionKey};
+use gate::Gate;
+use publication::{Given, Publication};
 use relay::Relay;
 
 /// Pauses between questions to a replica that is out.
@@ -44,6 +48,8 @@ pub struct Balancing {
     pub policy: PlacementPolicy,
     /// How turns are held; `None`: not at all.
     pub hold: Option<HoldSettings>,
+    /// Whether replicas are given new weights one after the other, while the rest go on sampling.
+    pub rolling: bool,
     /// Breaks ties.
     pub seed: u64,
 }
@@ -54,6 +60,7 @@ impl Balancing {
         Self {
             policy: config.balance.policy,
             hold: HoldSettings::of(&config.balance),
+            rolling: config.engine.weight_sync == WeightSync::Rolling,
             seed: config.run.seed,
         }
     }
@@ -72,10 +79,13 @@ struct Set {
     hold: Option<HoldSettings>,
     /// Which replica works on a request.
     running: Mutex<HashMap<String, usize>>,
-    /// What was published last. Held while weights are being published, to all or to one that comes back.
-    published: tokio::sync::Mutex<Option<(PolicyVersion, PathBuf)>>,
-    /// Fires whenever a replica is back.
-    back: Notify,
+    /// What all are to serve.
+    published: Mutex<Option<Publication>>,
+    /// Held while weights are being published to those that are up.
+    publishing: tokio::sync::Mutex<()>,
+    rolling: bool,
+    /// Fires whenever one may be given turns that could not before.
+    changed: Notify,
     patience: Duration,
 }
 
@@ -83,15 +93,27 @@ struct Replica {
     name: String,
     engine: Arc<dyn Engine>,
     out: AtomicBool,
-    /// Whether it must be given the weights anew, whatever it says that it serves.
-    stale: AtomicBool,
+    given: Mutex<Given>,
+    /// Held by whoever has it load weights.
+    loading: tokio::sync::Mutex<()>,
+    gate: Arc<Gate>,
     /// Holds turns until there is room for them.
     hold: Option<Arc<Hold>>,
     /// The weights that its hold's sessions were computed with.
     cached: Mutex<PolicyVersion>,
     hash: u64,
-    /// Prompt tokens and number of what it works on.
-    in_flight: Mutex<(u64, u32)>,
+    in_flight: Mutex<Work>,
+    rate: Mutex<PrefillRate>,
+}
+
+/// What a replica works on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    /// Tokens of prompts.
+    tokens: u64,
+    requests: u32,
+    /// Tokens of prompts that are new to it, of those that have no answer yet.
+    queued: u64,
 }
 
 impl Replicas {
@@ -119,10 +141,13 @@ impl Replicas {
                 cached: Mutex::new(engine.version()),
                 hash: stable_hash(name.as_bytes()),
                 in_flight: Mutex::default(),
+                rate: Mutex::default(),
                 name,
                 engine,
                 out: AtomicBool::new(false),
-                stale: AtomicBool::new(false),
+                given: Mutex::default(),
+                loading: tokio::sync::Mutex::default(),
+                gate: Arc::default(),
             })
             .collect();
         Self(Arc::new(Set {
@@ -131,10 +156,26 @@ impl Replicas {
             hold: balancing.hold,
             replicas,
             running: Mutex::default(),
-            published: tokio::sync::Mutex::default(),
-            back: Notify::new(),
+            published: Mutex::default(),
+            publishing: tokio::sync::Mutex::default(),
+            rolling: balancing.rolling,
+            changed: Notify::new(),
             patience,
         }))
+    }
+
+    /// As `publish`, once what is being sampled has ended; where weights are loaded one after the other, each replica for
+    /// itself. What is asked for meanwhile is sampled by the new weights.
+    ///
+    /// # Errors
+    /// No replica took them.
+    pub async fn publish_between(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
+        self.0.publish(version, weights, true).await
+    }
+
+    /// Folders of weights that a replica may still read: they are not to be removed.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.0.folders()
     }
 
     /// Those that are not out.
@@ -164,30 +205,10 @@ impl Engine for Replicas {
         paused.into_iter().collect()
     }
 
-    /// To all replicas at once. One that does not take the weights is out until it does; with none left it has failed.
+    /// To all replicas at once, or one after the other. One that does not take the weights is out until it does; with none left
+    /// it has failed.
     async fn publish(&self, version: PolicyVersion, weights: &Path) -> Result<(), EngineError> {
-        self.0.wait_for_one(&[]).await?;
-        let mut published = self.0.published.lock().await;
-        *published = Some((version, weights.to_owned()));
-        let results = join_all(
-            self.up()
-                .map(|(at, replica)| async move { (at, replica.engine.publish(version, weights).await) }),
-        );
-        let (mut taken, mut failed) = (0, None);
-        for (at, result) in results.await {
-            match result {
-                Ok(()) => taken += 1,
-                Err(error) => {
-                    self.0.replicas[at].stale.store(true, Ordering::Relaxed);
-                    self.0.lose(at, &error);
-                    failed = Some(error);
-                }
-            }
-        }
-        match failed {
-            Some(error) if taken == 0 => Err(error),
-            _ => Ok(()),
-        }
+        self.0.publish(version, weights, false).await
     }
 
     async fn resume(&self) -> Result<(), EngineError> {
@@ -201,7 +222,7 @@ impl Engine for Replicas {
     }
 
     async fn served(&self) -> Result<PolicyVersion, EngineError> {
-        self.0.wait_for_one(&[]).await?;
+        self.0.wait_for_one(None, &[]).await?;
         Ok(self.version())
     }
 
@@ -249,7 +270,8 @@ impl Engine for Replicas {
     }
 
     fn longest_hold(&self) -> Duration {
-        self.0.hold.as_ref().map_or(Duration::ZERO, HoldSettings::longest)
+        let hold = self.0.hold.as_ref().map_or(Duration::ZERO, HoldSettings::longest);
+        if self.0.loads() { hold + gate::LONGEST } else { hold }
     }
 
     fn gives_logprobs(&self) -> bool {
@@ -263,26 +285,45 @@ impl Set {
         all.filter(|(_, replica)| !replica.out.load(Ordering::Acquire))
     }
 
-    /// Waits until one that was not tried is up.
-    async fn wait_for_one(&self, tried: &[usize]) -> Result<(), EngineError> {
-        let waited = tokio::time::timeout(self.patience, async {
-            loop {
-                let back = self.back.notified();
-                tokio::pin!(back);
-                back.as_mut().enable();
-                if self.up().any(|(at, _)| !tried.contains(&at)) {
-                    return;
-                }
-                back.await;
+    /// Waits until one that was not tried may be given a turn of the session; longer while weights are being loaded.
+    async fn wait_for_one(&self, session: Option<&str>, tried: &[usize]) -> Result<(), EngineError> {
+        let began = Instant::now();
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let among = self.candidates(tried);
+            let is_there = match session {
+                Some(_) => lock(&self.placement).has_place(session, &among),
+                None => !among.is_empty(),
+            };
+            if is_there {
+                return Ok(());
             }
-        });
-        waited.await.map_err(|_| {
-            let names: Vec<&str> = self.replicas.iter().map(|replica| replica.name.as_str()).collect();
-            EngineError::Unavailable {
-                reason: format!("none of {} was well within {:?}", names.join(", "), self.patience),
-                retry_after: Some(FIRST_PAUSE),
+            let patience = || {
+                let loading = if self.loads() { gate::LONGEST } else { Duration::ZERO };
+                self.patience.max(loading)
+            };
+            let left = patience().saturating_sub(began.elapsed());
+            // One may have begun to load meanwhile.
+            if tokio::time::timeout(left, changed).await.is_err() && began.elapsed() >= patience() {
+                return Err(self.nobody(&among));
             }
-        })
+        }
+    }
+
+    /// Nobody could serve a turn, though some are up.
+    fn nobody(&self, up: &[Candidate]) -> EngineError {
+        let names: Vec<&str> = self.replicas.iter().map(|replica| replica.name.as_str()).collect();
+        let was = if up.is_empty() {
+            "well"
+        } else {
+            "well with weights as new as those that sampled the session before"
+        };
+        EngineError::Unavailable {
+            reason: format!("none of {} was {was} within {:?}", names.join(", "), self.patience),
+            retry_after: Some(FIRST_PAUSE),
+        }
     }
 
     /// Takes a replica out, and asks it again until it is well.
@@ -304,11 +345,10 @@ impl Set {
                 tokio::time::sleep(pause).await;
                 let Some(set) = set.upgrade() else { return };
                 let replica = &set.replicas[at];
-                match set.renew(replica).await {
+                match set.renew(at).await {
                     Ok(()) => {
-                        replica.out.store(false, Ordering::Release);
                         tracing::info!(replica = replica.name, "replica is back");
-                        set.back.notify_waiters();
+                        set.changed.notify_waiters();
                         return;
                     }
                     Err(error) => tracing::debug!(replica = replica.name, %error, "replica is still out"),
@@ -316,25 +356,6 @@ impl Set {
                 pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             }
         });
-    }
-
-    /// Makes sure that a replica is well and serves what was published last: one that was started anew has forgotten it.
-    async fn renew(&self, replica: &Replica) -> Result<(), EngineError> {
-        let published = self.published.lock().await;
-        let served = replica.engine.served().await;
-        let Some((version, weights)) = published.as_ref() else {
-            return served.map(|_| ());
-        };
-        let stale = replica.stale.load(Ordering::Relaxed);
-        match served {
-            Err(error @ EngineError::Unavailable { .. }) => Err(error),
-            Ok(served) if served == *version && !stale => Ok(()),
-            Ok(_) | Err(_) => {
-                replica.engine.publish(*version, weights).await?;
-                replica.stale.store(false, Ordering::Relaxed);
-                Ok(())
-            }
-        }
     }
 }
 

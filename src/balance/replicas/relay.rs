@@ -3,10 +3,12 @@
 //! What is lost after its first token goes back to who asked, who continues it from there.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use async_trait::async_trait;
 
+use super::gate::{self, Inside};
 use super::held::InFlight;
 use super::{Set, lock};
 use crate::balance::hold::Place;
@@ -20,8 +22,9 @@ pub(super) struct Started {
     began: Instant,
     /// Its session's place in the replica's cache, until it ends.
     place: Place,
+    _inside: Inside,
     _running: Running,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 /// Forgets where a request runs, at its end.
@@ -51,17 +54,19 @@ impl Set {
     ) -> Result<Started, EngineError> {
         let mut last = None;
         while tried.len() < self.replicas.len() {
-            let up: Vec<usize> = self.up().map(|(at, _)| at).filter(|at| !tried.contains(at)).collect();
-            let Some(at) = self.choose(request, &up) else {
+            let Some((at, fresh)) = self.choose(request, tried) else {
                 // Whoever has seen a replica fail just now is not made to wait for the others.
                 if let Some(error) = last {
                     return Err(error);
                 }
-                self.wait_for_one(tried).await?;
+                self.wait_for_one(Some(&request.session.0), tried).await?;
                 continue;
             };
-            let in_flight = InFlight::at(self, at, request.prompt.len() as u64);
+            let in_flight = InFlight::at(self, at, request.prompt.len() as u64, fresh);
             let Some(place) = self.enter(at, request).await? else {
+                continue;
+            };
+            let Some(inside) = self.pass(at).await? else {
                 continue;
             };
             tried.push(at);
@@ -79,8 +84,9 @@ impl Set {
                         generation,
                         began,
                         place,
+                        _inside: inside,
                         _running: running,
-                        _in_flight: in_flight,
+                        in_flight,
                     });
                 }
                 Err(error @ EngineError::Unavailable { .. }) => {
@@ -96,15 +102,32 @@ impl Set {
         }))
     }
 
+    /// Waits while the replica loads weights; `None`: it is out.
+    async fn pass(&self, at: usize) -> Result<Option<Inside>, EngineError> {
+        let replica = &self.replicas[at];
+        match tokio::time::timeout(gate::LONGEST, replica.gate.pass()).await {
+            Ok(_) if replica.out.load(Ordering::Acquire) => Ok(None),
+            Ok(inside) => Ok(Some(inside)),
+            Err(_) => Err(EngineError::lost(&format!(
+                "{} has loaded weights for {:?}",
+                replica.name,
+                gate::LONGEST
+            ))),
+        }
+    }
+
     /// What a generation that ended has told of its session and its replica.
     fn learn(&self, request: &GenerateRequest, started: &mut Started, finish: &Finish, first: Option<Instant>) {
         let usage = finish.usage;
         let tokens = u64::from(usage.prompt) + u64::from(usage.completion);
         started.place.set_tokens(tokens);
         lock(&self.placement).ended(&request.session.0, tokens);
-        if let (Some(hold), Some(first)) = (&self.replicas[started.at].hold, first) {
-            let computed = usage.prompt.saturating_sub(usage.cached);
-            hold.saw_prefill(computed.into(), first - started.began);
+        let Some(first) = first else { return };
+        let replica = &self.replicas[started.at];
+        let (computed, time) = (usage.prompt.saturating_sub(usage.cached), first - started.began);
+        lock(&replica.rate).saw(computed.into(), time.as_secs_f64());
+        if let Some(hold) = &replica.hold {
+            hold.saw_prefill(computed.into(), time);
         }
     }
 }
@@ -158,6 +181,8 @@ impl EventSource for Relay {
                 Some(GenerationEvent::Tokens(delta)) => {
                     self.given += delta.ids.len() as u32;
                     self.first.get_or_insert_with(Instant::now);
+                    started.in_flight.begun();
+                    lock(&self.set.placement).saw(&self.request.session.0, delta.version);
                     let held = self.request.prompt.len() as u64 + u64::from(self.given);
                     started.place.set_tokens(held);
                     return Some(GenerationEvent::Tokens(delta));

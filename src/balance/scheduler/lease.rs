@@ -87,32 +87,6 @@ impl Lease {
         }
     }
 
-    /// The cache holds so many tokens, beside what all sessions share. What runs is not cut.
-    pub fn set_capacity(&mut self, tokens: u64) {
-        self.settings.capacity = tokens;
-        self.make_room();
-    }
-
-    /// The replica computes so many tokens of a prompt in a second.
-    pub fn set_prefill_rate(&mut self, tokens_per_second: f64) {
-        self.settings.prefill_rate = tokens_per_second;
-    }
-
-    /// What the cache held is worth nothing any more: new weights. Those that are idle come back as any that lost their
-    /// place, the oldest first.
-    pub fn forget_cache(&mut self) {
-        let paused = self.stats.paused;
-        while let Some(&(_, id)) = self.idle.first() {
-            self.pause(id);
-        }
-        self.stats.paused = paused;
-    }
-
-    /// Whether a session of so many tokens would be sent at once.
-    pub fn has_room_for(&self, tokens: u64) -> bool {
-        self.queue.len() == 0 && self.used + tokens <= self.settings.capacity
-    }
-
     fn growth_of(&self, session: &Session) -> u64 {
         session.growth.unwrap_or(self.growth).max(0.0) as u64
     }
@@ -349,6 +323,28 @@ impl Scheduler for Lease {
         // An overdue one that the budget holds is looked at again when the budget has grown.
         let overdue = if overdue > now { overdue } else { now + 1.0 };
         Some(lease.map_or(overdue, |lease| lease.min(overdue)))
+    }
+
+    fn set_capacity(&mut self, tokens: u64) {
+        self.settings.capacity = tokens;
+        self.make_room();
+    }
+
+    fn set_prefill_rate(&mut self, tokens_per_second: f64) {
+        self.settings.prefill_rate = tokens_per_second;
+    }
+
+    /// Those that are idle come back as any that lost their place, the oldest first.
+    fn forget_cache(&mut self) {
+        let paused = self.stats.paused;
+        while let Some(&(_, id)) = self.idle.first() {
+            self.pause(id);
+        }
+        self.stats.paused = paused;
+    }
+
+    fn has_room_for(&self, tokens: u64) -> bool {
+        self.queue.len() == 0 && self.used + tokens <= self.settings.capacity
     }
 
     fn admitted(&self) -> u64 {

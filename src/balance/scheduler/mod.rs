@@ -11,10 +11,14 @@ mod open;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod watermark;
+#[cfg(test)]
+mod watermark_tests;
 
 pub use cap::Cap;
 pub use lease::{Lease, LeaseSettings};
 pub use open::Open;
+pub use watermark::{Watermark, WatermarkSettings};
 
 /// Seconds since some start.
 pub type Time = f64;
@@ -49,7 +53,7 @@ pub struct SchedulerStats {
 }
 
 /// Decides when turns are sent to one replica.
-pub trait Scheduler: Send {
+pub trait Scheduler: Send + std::fmt::Debug {
     /// A session wants to send a turn. [`Self::ready`] says when it may.
     fn arrive(&mut self, now: Time, turn: Turn);
 
@@ -65,8 +69,32 @@ pub trait Scheduler: Send {
     /// Sessions whose waiting turn may be sent now, in order.
     fn ready(&mut self, now: Time) -> Vec<SessionId>;
 
+    /// Sessions of whose waiting prompts it wants to be told by [`Self::cached`] how much the replica has cached, before
+    /// [`Self::ready`] says more.
+    fn asks(&self, _now: Time) -> Vec<SessionId> {
+        Vec::new()
+    }
+
+    /// Such a share of the session's waiting prompt is cached, what others share with it included; `None`: the replica cannot
+    /// say.
+    fn cached(&mut self, _now: Time, _session: SessionId, _share: Option<f64>) {}
+
     /// When [`Self::ready`] may say more although nothing else happens; `None`: never.
     fn wake(&self, now: Time) -> Option<Time>;
+
+    /// The cache holds so many tokens, beside what all sessions share. What runs is not cut.
+    fn set_capacity(&mut self, _tokens: u64) {}
+
+    /// The replica computes so many tokens of a prompt in a second.
+    fn set_prefill_rate(&mut self, _tokens_per_second: f64) {}
+
+    /// What the cache held is worth nothing any more: new weights.
+    fn forget_cache(&mut self) {}
+
+    /// Whether a session of so many tokens would be sent at once.
+    fn has_room_for(&self, _tokens: u64) -> bool {
+        true
+    }
 
     /// Tokens of the sessions that have a place.
     fn admitted(&self) -> u64;

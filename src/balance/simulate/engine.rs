@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::Profile;
+use super::workload::Turn;
 use crate::balance::scheduler::SessionId;
 
 /// Prompt tokens of a step.
@@ -23,6 +24,8 @@ struct Sequence {
     computed: u64,
     sampled: u64,
     answer: u64,
+    /// Own tokens of its prompt that what is cached of its session can serve.
+    kept: u64,
 }
 
 /// What a replica has done.
@@ -81,14 +84,34 @@ impl Replica {
     }
 
     /// A turn comes.
-    pub(super) fn submit(&mut self, session: SessionId, prompt: u64, answer: u64) {
+    pub(super) fn submit(&mut self, session: SessionId, turn: Turn) {
+        let kept = turn.kept;
+        if let Some(reached) = self.reached.get_mut(&session)
+            && kept < turn.prompt
+        {
+            // What was written anew was never computed before.
+            *reached = (*reached).min(kept);
+        }
         self.waiting.push_back(Sequence {
             session,
-            prompt,
+            prompt: turn.prompt,
             computed: 0,
             sampled: 0,
-            answer: answer.max(1),
+            answer: turn.answer.max(1),
+            kept,
         });
+    }
+
+    /// Own tokens of an idle session that the cache still has.
+    pub(super) fn cached(&self, session: SessionId) -> u64 {
+        self.idle.get(&session).map_or(0, |(tokens, _)| *tokens)
+    }
+
+    /// Tokens of prompts that it has to compute before one that comes now.
+    pub(super) fn queued(&self) -> u64 {
+        let missing = |one: &Sequence| one.prompt.saturating_sub(one.computed);
+        let waiting = |one: &Sequence| missing(one).saturating_sub(self.cached(one.session).min(one.kept));
+        self.running.iter().map(missing).sum::<u64>() + self.waiting.iter().map(waiting).sum::<u64>()
     }
 
     /// The session is over: nothing of it is asked for again, which the cache does not know.
@@ -142,7 +165,7 @@ impl Replica {
             && self.running.len() < SEQUENCES
             && let Some(&next) = self.waiting.front()
         {
-            let found = self.revive(next.session, next.prompt);
+            let found = self.revive(next.session, next.prompt.min(next.kept + 1));
             let missing = next.prompt - found;
             let tokens = missing.min(left);
             // One that could not be computed to its end would only take from the others.

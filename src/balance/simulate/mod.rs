@@ -1,12 +1,13 @@
 //! What a pool would do under a load, before it is rented: discrete events, and the very code that
 //! places and holds real turns.
 //!
-//! The model of a replica is in `engine.rs`, of the sessions in `workload.rs`. No clock but the simulation's is read.
+//! The model of a replica is in `engine.rs`, of the sessions in `workload.rs`, or they are read off shards (`recorded.rs`). No clock but the simulation's is read.
 
 mod engine;
 mod picture;
 mod policy;
 mod profile;
+mod recorded;
 mod report;
 mod run;
 #[cfg(test)]
@@ -16,21 +17,29 @@ mod workload;
 pub use picture::picture;
 pub use policy::{Policy, UnknownPolicy};
 pub use profile::{PROFILES, Profile};
+pub use recorded::{Recorded, RecordedError};
 pub use report::{Latency, Report};
-pub use workload::{Spread, Workload};
+pub use workload::{Load, Spread, Workload};
 
-use super::hold::USABLE;
-use super::scheduler::{Cap, Lease, LeaseSettings, Open, Scheduler};
+use std::time::Duration;
+
+use super::hold::{HoldRule, HoldSettings, USABLE};
+use super::scheduler::{Cap, Open, Scheduler};
 use crate::config::PlacementPolicy;
 use run::{Outcome, Simulation};
 
-/// Seconds after which one that waits may take an idle session's place.
-const MAX_HOLD: f64 = 600.0;
-/// Share of the time that computing displaced sessions again may take.
+/// What `[balance]` has where it says nothing.
+const MAX_HOLD: Duration = Duration::from_mins(10);
 const TAX: f64 = 0.05;
+const IDLE_TTL: Duration = Duration::from_mins(30);
+const WATERMARK: HoldRule = HoldRule::Watermark {
+    high: 0.85,
+    hit: 0.8,
+    grace: Duration::from_mins(1),
+};
 
 /// What is simulated.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Model and accelerator of each replica.
     pub profile: Profile,
@@ -41,7 +50,7 @@ pub struct Scenario {
     /// Whether these sessions are all, and the time to their end counts.
     pub batch: bool,
     /// What sessions do.
-    pub workload: Workload,
+    pub load: Load,
     /// Makes the sessions.
     pub seed: u64,
     /// Seconds that do not count.
@@ -58,7 +67,7 @@ impl Scenario {
             replicas: 1,
             sessions,
             batch: false,
-            workload: Workload::AGENTS,
+            load: Load::Drawn(Workload::AGENTS),
             seed: 42,
             warm_up: 600.0,
             window: 2_400.0,
@@ -74,9 +83,17 @@ pub fn simulate(scenario: &Scenario, policy: Policy) -> Report {
             return Report::of(format!("cap:{best}"), scenario.sessions, &outcome);
         }
         Policy::Sticky => open(scenario, PlacementPolicy::Sticky),
+        Policy::Priced => open(scenario, PlacementPolicy::Priced),
         Policy::RoundRobin => open(scenario, PlacementPolicy::RoundRobin),
         Policy::Cap(most) => capped(scenario, most),
-        Policy::Lease { lease } => leased(scenario, lease),
+        Policy::Lease { lease } => held(
+            scenario,
+            HoldRule::Lease {
+                lease: Duration::from_secs_f64(lease),
+                tax: TAX,
+            },
+        ),
+        Policy::Watermark => held(scenario, WATERMARK),
     };
     Report::of(policy.to_string(), scenario.sessions, &outcome)
 }
@@ -90,17 +107,21 @@ fn capped(scenario: &Scenario, most: usize) -> Outcome {
     Simulation::new(scenario, PlacementPolicy::Sticky, scheduler).run()
 }
 
-fn leased(scenario: &Scenario, lease: f64) -> Outcome {
+/// Sticky, and turns held as the very hold of a server would.
+fn held(scenario: &Scenario, rule: HoldRule) -> Outcome {
     let profile = scenario.profile;
-    let capacity = (profile.capacity as f64 * USABLE) as u64;
-    let settings = LeaseSettings {
-        capacity: capacity.saturating_sub(scenario.workload.shared),
-        lease,
+    let settings = HoldSettings {
+        rule,
+        capacity: None,
         max_hold: MAX_HOLD,
-        tax: TAX,
-        prefill_rate: 1.0 / profile.prefill,
+        idle_ttl: IDLE_TTL,
     };
-    let scheduler = || -> Box<dyn Scheduler> { Box::new(Lease::new(settings)) };
+    let capacity = (profile.capacity as f64 * USABLE) as u64;
+    let scheduler = || -> Box<dyn Scheduler> {
+        let mut scheduler = settings.scheduler(capacity.saturating_sub(scenario.load.shared()));
+        scheduler.set_prefill_rate(1.0 / profile.prefill);
+        scheduler
+    };
     Simulation::new(scenario, PlacementPolicy::Sticky, scheduler).run()
 }
 

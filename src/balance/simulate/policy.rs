@@ -8,6 +8,8 @@ use std::str::FromStr;
 pub enum Policy {
     /// Sessions stay with their replica; nothing is held.
     Sticky,
+    /// Sticky, but sessions go where their whole context is computed sooner than they wait; nothing is held.
+    Priced,
     /// Each turn goes to the next replica; nothing is held.
     RoundRobin,
     /// Sticky, and so many sessions of a replica at a time.
@@ -19,12 +21,14 @@ pub enum Policy {
         /// Seconds that an idle session keeps its place although others wait.
         lease: f64,
     },
+    /// Sticky, and turns sent as by [`crate::balance::scheduler::Watermark`].
+    Watermark,
 }
 
 /// Not the name of a policy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "`{0}` is no policy: expected `sticky`, `round-robin`, `cap` (the best one), `cap:<sessions>`, `lease` or `lease:<seconds>`"
+    "`{0}` is no policy: expected `sticky`, `priced`, `round-robin`, `cap` (the best one), `cap:<sessions>`, `lease`, `lease:<seconds>` or `watermark`"
 )]
 pub struct UnknownPolicy(String);
 
@@ -39,9 +43,11 @@ impl FromStr for Policy {
         match text.split_once(':') {
             None => match text {
                 "sticky" => Ok(Self::Sticky),
+                "priced" => Ok(Self::Priced),
                 "round-robin" => Ok(Self::RoundRobin),
                 "cap" => Ok(Self::BestCap),
                 "lease" => Ok(Self::Lease { lease: LEASE }),
+                "watermark" => Ok(Self::Watermark),
                 _ => Err(unknown()),
             },
             Some(("cap", number)) => match number.parse() {
@@ -61,11 +67,13 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sticky => f.write_str("sticky"),
+            Self::Priced => f.write_str("priced"),
             Self::RoundRobin => f.write_str("round-robin"),
             Self::Cap(most) => write!(f, "cap:{most}"),
             Self::BestCap => f.write_str("cap"),
             Self::Lease { lease } if (lease - LEASE).abs() < f64::EPSILON => f.write_str("lease"),
             Self::Lease { lease } => write!(f, "lease:{lease}"),
+            Self::Watermark => f.write_str("watermark"),
         }
     }
 }
@@ -76,7 +84,16 @@ mod tests {
 
     #[test]
     fn names_lead_there_and_back() {
-        for name in ["sticky", "round-robin", "cap:48", "cap", "lease", "lease:5.5"] {
+        for name in [
+            "sticky",
+            "priced",
+            "round-robin",
+            "cap:48",
+            "cap",
+            "lease",
+            "lease:5.5",
+            "watermark",
+        ] {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
         for wrong in ["", "lru", "cap:0", "cap:x", "lease:-1", "lease:inf", "sticky:3"] {

@@ -9,6 +9,7 @@ use super::{Profile, Scenario};
 use crate::balance::placement::{Candidate, Placement, ReplicaId, Wish};
 use crate::balance::scheduler::{Scheduler, SchedulerStats, SessionId, Time, Turn};
 use crate::config::PlacementPolicy;
+use crate::trajectory::PolicyVersion;
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -95,7 +96,7 @@ impl<'a> Simulation<'a> {
         let count = scenario.replicas.max(1);
         Self {
             replicas: (0..count)
-                .map(|_| Replica::new(profile, scenario.workload.shared))
+                .map(|_| Replica::new(profile, scenario.load.shared()))
                 .collect(),
             steps: vec![Vec::new(); count],
             schedulers: (0..count).map(|_| scheduler()).collect(),
@@ -125,7 +126,7 @@ impl<'a> Simulation<'a> {
     fn begin_session(&mut self) {
         let id = self.begun;
         self.begun += 1;
-        let plan = self.scenario.workload.session(self.scenario.seed, id);
+        let plan = self.scenario.load.session(self.scenario.seed, id);
         let replica = self.place(id, plan.turns.first().map_or(0, |turn| turn.prompt));
         self.live.insert(
             id,
@@ -141,13 +142,18 @@ impl<'a> Simulation<'a> {
 
     /// The replica of a turn.
     fn place(&mut self, session: SessionId, tokens: u64) -> usize {
-        let idle = |at: usize| Candidate {
+        let rate = 1.0 / self.scenario.profile.prefill;
+        let one = |(at, replica): (usize, &Replica)| Candidate {
             id: at as ReplicaId,
             hash: at as u64,
             tokens: 0,
             requests: 0,
+            queued: replica.queued(),
+            rate,
+            opens: true,
+            version: PolicyVersion::default(),
         };
-        let among: Vec<Candidate> = (0..self.replicas.len()).map(idle).collect();
+        let among: Vec<Candidate> = self.replicas.iter().enumerate().map(one).collect();
         let name = session.to_string();
         let wish = Wish {
             session: Some(&name),
@@ -224,7 +230,7 @@ impl<'a> Simulation<'a> {
 
     fn send(&mut self, session: SessionId) {
         let moved = match self.live.get(&session) {
-            Some(live) if self.policy == PlacementPolicy::RoundRobin => {
+            Some(live) if matches!(self.policy, PlacementPolicy::RoundRobin | PlacementPolicy::Priced) => {
                 let tokens = live.plan.turns[live.next].prompt;
                 Some(self.place(session, tokens))
             }
@@ -234,7 +240,10 @@ impl<'a> Simulation<'a> {
             return;
         };
         live.sent = self.now;
-        if let Some(replica) = moved {
+        if let Some(replica) = moved
+            && replica != live.replica
+        {
+            self.schedulers[live.replica].release(self.now, session);
             live.replica = replica;
         }
         let (at, prompt) = (live.replica, live.plan.turns[live.next].prompt);
@@ -244,10 +253,17 @@ impl<'a> Simulation<'a> {
 
     /// Sends what the scheduler lets go.
     fn dispatch(&mut self, at: usize) {
+        for session in self.schedulers[at].asks(self.now) {
+            let Some(live) = self.live.get(&session) else { continue };
+            let shared = self.scenario.load.shared();
+            let cached = (shared + self.replicas[at].cached(session)) as f64;
+            let share = cached / (shared + live.plan.turns[live.next].prompt) as f64;
+            self.schedulers[at].cached(self.now, session, Some(share));
+        }
         for session in self.schedulers[at].ready(self.now) {
             if let Some(live) = self.live.get(&session) {
                 let turn = live.plan.turns[live.next];
-                self.replicas[at].submit(session, turn.prompt, turn.answer);
+                self.replicas[at].submit(session, turn);
             }
         }
         if let Some(wake) = self.schedulers[at].wake(self.now)

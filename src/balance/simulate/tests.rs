@@ -55,6 +55,24 @@ fn the_reference_workload_gives_the_reference_results() {
     }
 }
 
+/// Told what is cached, a watermark gains as much on one replica as leases, which are told nothing; and its waits end.
+#[test]
+fn a_watermark_gains_as_much_as_leases() {
+    let scenario = Scenario {
+        window: if all() { 2_400.0 } else { 600.0 },
+        ..at("moe30b", 96, 42)
+    };
+    let [sticky, watermark, lease] = ["sticky", "watermark", "lease"].map(|name| simulate(&scenario, policy(name)));
+    let tokens = |report: &Report| report.output_tokens_per_s;
+    let gain = if all() { 2.4 } else { 1.8 };
+    assert!(tokens(&watermark) >= gain * tokens(&sticky), "{watermark:?} {sticky:?}");
+    assert!(tokens(&watermark) >= 0.95 * tokens(&lease), "{watermark:?} {lease:?}");
+    assert!(
+        watermark.hit_rate >= 0.9 && watermark.max_hold_s <= 660.0,
+        "{watermark:?}"
+    );
+}
+
 #[test]
 fn a_batch_on_four_replicas_ends_sooner_with_leases() {
     let batch = Scenario {
@@ -70,6 +88,19 @@ fn a_batch_on_four_replicas_ends_sooner_with_leases() {
         assert!(near(makespan("round-robin"), 3280.0, 0.1));
         assert!(lease < 0.5 * makespan("sticky"));
     }
+}
+
+/// Sessions that came to the same replica by chance need not wait there while another one is idle.
+#[test]
+fn a_batch_ends_sooner_where_sessions_may_go_elsewhere() {
+    let batch = Scenario {
+        replicas: 4,
+        batch: true,
+        ..at("dense32b", if all() { 64 } else { 40 }, 42)
+    };
+    let makespan = |name: &str| simulate(&batch, policy(name)).makespan_s.unwrap();
+    let (sticky, priced) = (makespan("sticky"), makespan("priced"));
+    assert!(priced < sticky, "{priced} {sticky}");
 }
 
 #[test]

@@ -1,7 +1,46 @@
 //! What sessions do: a system prompt that all share, a prompt of their own, and turns of answers and tool results.
 
+use std::sync::Arc;
+
 use rand::{Rng, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+
+use super::Recorded;
+
+/// What is played.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// Sessions that are drawn.
+    Drawn(Workload),
+    /// Sessions that were.
+    Recorded(Arc<Recorded>),
+}
+
+impl Load {
+    /// Tokens that every session begins with.
+    pub fn shared(&self) -> u64 {
+        match self {
+            Self::Drawn(workload) => workload.shared,
+            Self::Recorded(recorded) => recorded.shared(),
+        }
+    }
+
+    /// Tokens of the longest conversation that may come.
+    pub fn longest(&self) -> u64 {
+        match self {
+            Self::Drawn(workload) => workload.window,
+            Self::Recorded(recorded) => recorded.shared() + recorded.longest(),
+        }
+    }
+
+    /// The session of this number: the same whatever happens around it.
+    pub(super) fn session(&self, seed: u64, number: u64) -> Session {
+        match self {
+            Self::Drawn(workload) => workload.session(seed, number),
+            Self::Recorded(recorded) => recorded.session(number),
+        }
+    }
+}
 
 /// A mix of sessions. Lengths are in tokens, gaps in seconds; each is log-normal with this mean and this σ.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,16 +85,19 @@ impl Spread {
     }
 
     fn draw(&self, rng: &mut ChaCha8Rng) -> f64 {
-        // Box and Muller.
-        let (one, other): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
-        let normal = (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos();
         let centre = self.mean.ln() - self.sigma * self.sigma / 2.0;
-        (centre + self.sigma * normal).exp().clamp(self.least, self.most)
+        (centre + self.sigma * normal(rng)).exp().clamp(self.least, self.most)
     }
 
     fn count(&self, rng: &mut ChaCha8Rng) -> u64 {
         self.draw(rng).round() as u64
     }
+}
+
+/// A standard normal value, by Box and Muller.
+pub(super) fn normal(rng: &mut ChaCha8Rng) -> f64 {
+    let (one, other): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+    (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
 }
 
 impl Workload {
@@ -91,6 +133,7 @@ impl Workload {
             turns.push(Turn {
                 prompt: context - self.shared,
                 answer,
+                kept: context - self.shared,
                 gap,
             });
             context += answer + result;
@@ -113,6 +156,8 @@ pub struct Turn {
     pub prompt: u64,
     /// Tokens that it samples.
     pub answer: u64,
+    /// Tokens of its prompt, from the beginning, that may still be cached of its session's turns before.
+    pub kept: u64,
     /// Seconds from its end to the next.
     pub gap: f64,
 }

@@ -27,7 +27,7 @@ use self::sequence::Sequence;
 use self::shared::{Admission, Shared};
 use super::{Engine, EngineError, EngineLoad, GenerateRequest, Generation, PauseMode, Sampling};
 use crate::config::EngineSection;
-use crate::trajectory::{Experts, PolicyVersion};
+use crate::trajectory::{Experts, PolicyVersion, TokenId};
 
 const COMMANDS: usize = 256;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -323,6 +323,12 @@ impl Engine for EmbeddedEngine {
             return Err(ended());
         }
         Ok(self.version())
+    }
+
+    async fn cached(&self, prompt: &[TokenId]) -> Option<u64> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Cached(prompt.into(), reply)).await.ok()?;
+        Some(answer.await.ok()? as u64)
     }
 
     fn load(&self) -> EngineLoad {

@@ -14,7 +14,7 @@ use super::pool::CachePool;
 use super::sequence::Sequence;
 use super::shared::Shared;
 use crate::inference::{EngineError, PauseMode};
-use crate::trajectory::{FinishReason, PolicyVersion};
+use crate::trajectory::{FinishReason, PolicyVersion, TokenId};
 
 /// How often a paused engine looks for readers that went away.
 const POLL: Duration = Duration::from_millis(5);
@@ -28,6 +28,8 @@ pub(super) enum Command {
     Pause(PauseMode, Reply),
     Publish(PolicyVersion, DecodeModel, Reply),
     Resume(Reply),
+    /// How many tokens of a prompt are cached.
+    Cached(Vec<TokenId>, oneshot::Sender<usize>),
     /// Its thread is gone without a word, as one that panics.
     #[cfg(test)]
     Vanish,
@@ -123,6 +125,9 @@ impl Scheduler {
                 self.end_drain("resumed before the running generations had ended");
                 self.flow = Flow::Going;
                 answer(reply, Ok(()));
+            }
+            Command::Cached(prompt, reply) => {
+                let _ = reply.send(self.pool.longest(&prompt));
             }
             #[cfg(test)]
             Command::Vanish => std::panic::resume_unwind(Box::new("vanished")),

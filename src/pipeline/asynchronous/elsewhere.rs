@@ -44,7 +44,7 @@ impl PublishedTo {
         weights: Weights,
     ) -> Result<(), PipelineError> {
         let store = self.store.clone();
-        let folder = blocking(move || store.write(version, &weights)).await??;
+        let folder = blocking(move || store.write(version, &weights, &[])).await??;
         if self.meeting.local_weights().is_none() {
             self.meeting.put_weights(&folder).await?;
             self.meeting.forget_weights(&self.store.kept()?).await?;

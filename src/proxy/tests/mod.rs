@@ -6,6 +6,7 @@ mod crowd;
 mod engine;
 mod faults;
 mod fuzz;
+mod held;
 mod hosted;
 mod known_failures;
 mod lost_embedded;

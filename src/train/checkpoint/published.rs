@@ -51,8 +51,13 @@ impl PublishedWeights {
             .collect())
     }
 
-    /// Writes a version's folder, then removes all but the newest.
-    pub fn write(&self, version: PolicyVersion, weights: &Weights) -> Result<PathBuf, CheckpointError> {
+    /// Writes a version's folder, then removes all but the newest and those that somebody still `needs`.
+    pub fn write(
+        &self,
+        version: PolicyVersion,
+        weights: &Weights,
+        needs: &[PathBuf],
+    ) -> Result<PathBuf, CheckpointError> {
         let name = Self::name(version);
         let temporary = self.folder.join(format!("{TEMPORARY}{name}"));
         remove(&temporary)?;
@@ -74,7 +79,10 @@ impl PublishedWeights {
             .collect();
         versions.sort_unstable();
         for (_, name) in versions.iter().rev().skip(KEPT) {
-            remove(&self.folder.join(name))?;
+            let folder = self.folder.join(name);
+            if !needs.contains(&folder) {
+                remove(&folder)?;
+            }
         }
         Ok(path)
     }
@@ -114,7 +122,7 @@ mod tests {
             .enumerate()
         {
             let weights = Weights::init(ModelConfig::tiny(64), seed as u64).unwrap();
-            last = Some((store.write(version, &weights).unwrap(), weights));
+            last = Some((store.write(version, &weights, &[]).unwrap(), weights));
         }
         let mut names: Vec<_> = store.names().unwrap().into_iter().map(|(name, _)| name).collect();
         names.sort();
@@ -124,5 +132,14 @@ mod tests {
         assert!(path.join("tokenizer.json").is_file());
         let back = Weights::load(&path).unwrap();
         assert!(back.iter().zip(weights.iter()).all(|(a, b)| a.0 == b.0 && a.1 == b.1));
+        // A replica that is slow still reads the older one.
+        let weights = Weights::init(ModelConfig::tiny(64), 9).unwrap();
+        let needs = [root.join("v0_10")];
+        store.write(version(1, 10), &weights, &needs).unwrap();
+        assert_eq!(store.kept().unwrap().len(), 3);
+        store.write(version(1, 11), &weights, &[]).unwrap();
+        let mut kept = store.kept().unwrap();
+        kept.sort();
+        assert_eq!(kept, ["v1_10", "v1_11"]);
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::inference::testing::LocalServer;
+use crate::inference::testing::{LocalServer, fixture};
 
 /// What a server does to its next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +105,18 @@ async fn health(State(server): State<Arc<Server>>) -> axum::http::StatusCode {
     }
 }
 
+fn routes(server: &Arc<Server>) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/messages", post(chat))
+        .route("/health", get(health))
+        .route(
+            "/metrics",
+            get(|State(server): State<Arc<Server>>| async move { server.metrics.lock().unwrap().clone() }),
+        )
+        .with_state(Arc::clone(server))
+}
+
 struct Harness {
     servers: Vec<Arc<Server>>,
     urls: Vec<String>,
@@ -123,6 +135,10 @@ impl Drop for Harness {
 
 impl Harness {
     async fn start(count: usize, options: GatewayOptions) -> Self {
+        Self::start_servers(count, options, false).await
+    }
+
+    async fn start_servers(count: usize, options: GatewayOptions, tls: bool) -> Self {
         let (mut servers, mut running) = (Vec::new(), Vec::new());
         let gateway = Gateway::new(options);
         for name in ["a", "b", "c"].into_iter().take(count) {
@@ -130,16 +146,11 @@ impl Harness {
                 name,
                 ..Server::default()
             });
-            let router = Router::new()
-                .route("/v1/chat/completions", post(chat))
-                .route("/v1/messages", post(chat))
-                .route("/health", get(health))
-                .route(
-                    "/metrics",
-                    get(|State(server): State<Arc<Server>>| async move { server.metrics.lock().unwrap().clone() }),
-                )
-                .with_state(Arc::clone(&server));
-            let local = LocalServer::start(router).await;
+            let local = if tls {
+                LocalServer::start_with_tls(routes(&server)).await
+            } else {
+                LocalServer::start(routes(&server)).await
+            };
             gateway.add(&local.url).unwrap();
             servers.push(server);
             running.push(local);

@@ -1,6 +1,7 @@
 //! Which replicas are given requests, and when.
 
 use super::*;
+use crate::balance::hold::HoldRule;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_whose_requests_fail_is_given_none_and_tried_again() {
@@ -98,7 +99,7 @@ async fn replicas_come_and_go() {
     assert!(harness.gateway.replicas().iter().all(|row| row.state == "healthy"));
     for wrong in [
         json!({ "url": "gpu:1" }),
-        json!({ "url": "https://a" }),
+        json!({ "url": "ftp://a" }),
         json!({ "uri": "x" }),
     ] {
         let refused = change(reqwest::Method::POST, wrong.clone()).await.unwrap();
@@ -112,13 +113,30 @@ async fn replicas_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_all_are_drained_a_new_session_waits_for_so_long() {
+    let options = GatewayOptions {
+        patience: Duration::from_millis(300),
+        ..GatewayOptions::default()
+    };
+    let harness = Harness::start(1, options).await;
+    harness.by("s").await;
+    assert!(harness.gateway.0.pool.drain(&harness.urls[0]));
+    let (status, text) = harness.chat("new", json!({ "messages": [] })).await;
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("took new sessions"), "{text}");
+    assert_eq!(harness.by("s").await, "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn turns_are_held_until_there_is_room_and_ends_make_it() {
     let options = GatewayOptions {
         hold: Some(HoldSettings {
             capacity: None,
-            lease: Duration::from_mins(10),
+            rule: HoldRule::Lease {
+                lease: Duration::from_mins(10),
+                tax: 0.05,
+            },
             max_hold: Duration::from_mins(10),
-            tax: 0.05,
             idle_ttl: Duration::from_mins(10),
         }),
         keep_alive: Duration::from_millis(100),
@@ -182,6 +200,41 @@ async fn one_that_accepts_and_never_answers_is_never_up() {
         assert_eq!(harness.by(&format!("s{index}")).await, "a");
     }
     assert_eq!(harness.gateway.replicas()[1].state, "starting");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_behind_tls_are_reached_by_whom_they_are_trusted() {
+    let trusting = |name: Option<&str>| GatewayOptions {
+        ca_file: name.map(fixture),
+        ..GatewayOptions::default()
+    };
+    let harness = Harness::start_servers(1, trusting(Some("authority.pem")), true).await;
+    assert_eq!(harness.by("s").await, "a");
+    let (status, text) = harness.chat("s", stream()).await;
+    assert!(status == 200 && text.ends_with("data: [DONE]\n\n"), "{text}");
+    // Nobody has vouched for it; and it is another host's certificate there.
+    let url = &harness.urls[0];
+    for (gateway, url) in [
+        (Gateway::new(trusting(None)), url.clone()),
+        (harness.gateway.clone(), url.replace("localhost", "127.0.0.2")),
+    ] {
+        gateway.add(&url).unwrap();
+        let said = tokio::time::timeout(Duration::from_secs(30), async {
+            loop {
+                if let Some(reason) = gateway.replicas().into_iter().last().and_then(|row| row.reason) {
+                    return reason;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let said = said.await.unwrap();
+        assert!(said.contains("certificate") && said.contains("`--ca-file`"), "{said}");
+    }
+    let error = Gateway::new(trusting(Some("server.key")))
+        .add(url)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("server.key: expected certificates in PEM"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,10 +34,22 @@ async fn a_rewritten_history_reuses_what_is_still_true() {
     ask(&engine, request("s/0", &history, 5)).await;
     let mut rewritten = history.clone();
     rewritten[50] = (rewritten[50] + 1) % VOCABULARY as u32;
+    assert_eq!(engine.cached(&rewritten).await, Some(50));
     let reused = ask(&engine, request("s/1", &rewritten, 5)).await;
     assert_eq!(reused.finish.usage.cached, 50);
     let fresh = ask(&start(&EmbeddedOptions::default()), request("s/1", &rewritten, 5)).await;
     assert_eq!(reused.sampled(), fresh.sampled());
+}
+
+#[tokio::test]
+async fn what_is_cached_is_told_and_new_weights_end_it() {
+    let engine = start(&EmbeddedOptions::default());
+    let history = prompt(1, 60);
+    assert_eq!(engine.cached(&history).await, Some(0));
+    ask(&engine, request("s/0", &history, 5)).await;
+    assert_eq!(engine.cached(&history).await, Some(60));
+    engine.publish_weights(version(1), weights(7)).await.unwrap();
+    assert_eq!(engine.cached(&history).await, Some(0));
 }
 
 #[tokio::test]

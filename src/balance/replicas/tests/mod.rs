@@ -1,11 +1,14 @@
 //! Replicas of engines that a test can break.
 
+mod publication;
+
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::*;
+use crate::balance::hold::HoldRule;
 use crate::inference::{EngineUsage, Finish, GenerationEvent, RequestOrigin, Sampling, TokenDelta};
 use crate::trajectory::FinishReason;
 
@@ -20,6 +23,12 @@ struct Breakable {
     /// Tokens after which the next generations break.
     breaks: Mutex<VecDeque<usize>>,
     served: Mutex<PolicyVersion>,
+    /// It takes weights and goes on serving what it served.
+    lies: AtomicBool,
+    /// What it does, in order.
+    log: Mutex<Vec<String>>,
+    /// Loading weights, and each token, take one of these; absent, they are free.
+    permits: Option<Arc<Semaphore>>,
     generations: AtomicU32,
     publications: AtomicU32,
     aborted: Mutex<Vec<String>>,
@@ -49,8 +58,12 @@ impl Engine for Breakable {
         let asked = request.sampling.max_tokens as usize;
         let (events, receiver) = mpsc::channel(1);
         let (number, version) = (self.number, self.version());
+        let permits = self.permits.clone();
         tokio::spawn(async move {
             for _ in 0..breaks.unwrap_or(asked) {
+                if let Some(permits) = &permits {
+                    permits.acquire().await.unwrap().forget();
+                }
                 let delta = TokenDelta {
                     ids: vec![number],
                     logprobs: Some(vec![-1.0]),
@@ -92,10 +105,17 @@ impl Engine for Breakable {
     async fn publish(&self, version: PolicyVersion, _: &Path) -> Result<(), EngineError> {
         self.check()?;
         self.publications.fetch_add(1, Ordering::SeqCst);
+        lock(&self.log).push(format!("loads {version}"));
+        if let Some(permits) = &self.permits {
+            permits.acquire().await.unwrap().forget();
+        }
+        lock(&self.log).push(format!("loaded {version}"));
         if self.stuck.load(Ordering::SeqCst) {
             return Err(EngineError::Rejected("half a file".to_owned()));
         }
-        *lock(&self.served) = version;
+        if !self.lies.load(Ordering::SeqCst) {
+            *lock(&self.served) = version;
+        }
         Ok(())
     }
 
@@ -158,7 +178,11 @@ fn request(session: &str, tokens: u32) -> GenerateRequest {
 
 /// Which replica sampled each token, and the end.
 async fn sampled(replicas: &Replicas, session: &str, tokens: u32) -> (Vec<u32>, Finish) {
-    let mut generation = replicas.generate(request(session, tokens)).await.unwrap();
+    rest(replicas.generate(request(session, tokens)).await.unwrap()).await
+}
+
+/// The same of one that has begun.
+async fn rest(mut generation: Generation) -> (Vec<u32>, Finish) {
     let mut ids = Vec::new();
     loop {
         let event = tokio::time::timeout(Duration::from_secs(20), generation.next()).await;
@@ -249,41 +273,6 @@ async fn a_request_at_fault_takes_no_replica_out() {
 }
 
 #[tokio::test]
-async fn one_that_does_not_take_the_weights_is_out_until_it_does() {
-    let (engines, replicas) = pair();
-    engines[0].stuck.store(true, Ordering::SeqCst);
-    replicas.publish(version(3), Path::new("/w")).await.unwrap();
-    assert_eq!(replicas.version(), version(3));
-    assert_eq!(sampled(&replicas, "a", 1).await.0, [2]);
-    assert_eq!(sampled(&replicas, "b", 1).await.0, [2]);
-    engines[0].stuck.store(false, Ordering::SeqCst);
-    eventually("the first is back", || replicas.up().count() == 2).await;
-    assert_eq!(engines[0].version(), version(3));
-    for engine in &engines {
-        engine.stuck.store(true, Ordering::SeqCst);
-    }
-    let error = replicas.publish(version(4), Path::new("/w")).await.unwrap_err();
-    assert!(error.to_string().contains("half a file"), "{error}");
-}
-
-#[tokio::test]
-async fn one_that_was_started_anew_is_given_the_weights_before_it_serves() {
-    let (engines, replicas) = pair();
-    replicas.publish(version(1), Path::new("/w")).await.unwrap();
-    lock(&engines[0].breaks).push_back(1);
-    // A broken stream alone needs no weights.
-    sampled(&replicas, "a", 2).await;
-    eventually("the first is back", || replicas.up().count() == 2).await;
-    assert_eq!(engines[0].publications.load(Ordering::SeqCst), 1);
-    lock(&engines[1].breaks).push_back(1);
-    *lock(&engines[1].served) = version(0);
-    sampled(&replicas, "b", 2).await;
-    sampled(&replicas, "a", 2).await;
-    eventually("both are back", || replicas.up().count() == 2).await;
-    assert_eq!(engines[1].version(), version(1));
-}
-
-#[tokio::test]
 async fn aborts_reach_the_replica_that_works_on_the_request() {
     let (engines, replicas) = pair();
     let generation = replicas.generate(request("a", 100)).await.unwrap();
@@ -315,9 +304,11 @@ fn holding() -> (Arc<Breakable>, Replicas) {
     let balancing = Balancing {
         hold: Some(HoldSettings {
             capacity: Some(106),
-            lease: Duration::from_mins(10),
+            rule: HoldRule::Lease {
+                lease: Duration::from_mins(10),
+                tax: 0.05,
+            },
             max_hold: Duration::from_mins(10),
-            tax: 0.05,
             idle_ttl: Duration::from_mins(10),
         }),
         ..Balancing::default()
