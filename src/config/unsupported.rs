@@ -4,12 +4,7 @@
 //! moves its keys from here into the section's struct.
 
 /// Sections and keys.
-const KEYS: &[&str] = &[
-    "scaffold.mix",
-    "sandbox.mounts",
-    "train.backend",
-    "eval.timeout",
-];
+const KEYS: &[&str] = &["scaffold.mix", "sandbox.mounts", "train.backend", "eval.timeout"];
 
 /// Values of keys that exist.
 const VALUES: &[(&str, &[&str])] = &[

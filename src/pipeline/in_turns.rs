@@ -28,7 +28,7 @@ impl Online {
         if run.step == 0 && config.eval.before_train {
             let mut metrics = StepMetrics::new(0, jiff::Timestamp::now());
             if self.evaluate(job, run, 0, &mut metrics).await?.is_some() {
-                run.record(&mut metrics)?;
+                run.log_step(&mut metrics)?;
                 (job.observer)(PipelineEvent::Step { step: 0, metrics });
             }
         }
@@ -90,7 +90,7 @@ impl Online {
             }
             metrics.set("timing_s/step", began.elapsed().as_secs_f64());
             metrics.set("perf/time_per_step", began.elapsed().as_secs_f64());
-            run.record(&mut metrics)?;
+            run.log_step(&mut metrics)?;
             (job.observer)(PipelineEvent::Step { step, metrics });
             if step.is_multiple_of(config.checkpoint.every) || step == steps {
                 let path = run.save()?;

@@ -130,7 +130,7 @@ async fn steps(job: &OfflineJob, run: &mut OpenRun) -> Result<RunEnd, PipelineEr
         tell_of_skip(step, &report, &job.observer);
         metrics.set("timing_s/step", began.elapsed().as_secs_f64());
         run.step = step;
-        run.record(&mut metrics)?;
+        run.log_step(&mut metrics)?;
         (job.observer)(PipelineEvent::Step { step, metrics });
         if step.is_multiple_of(config.checkpoint.every) || step == steps {
             let path = run.save()?;

@@ -281,7 +281,7 @@ impl OpenRun {
     }
 
     /// Writes a line of metrics, and that the run has come so far.
-    pub(super) fn record(&mut self, metrics: &mut StepMetrics) -> Result<(), PipelineError> {
+    pub(super) fn log_step(&mut self, metrics: &mut StepMetrics) -> Result<(), PipelineError> {
         // A validation may have taken long since the step's own work.
         metrics.time = Timestamp::now();
         self.log.append(metrics)?;

@@ -101,7 +101,7 @@ impl<S: Sampling> Both<'_, S> {
         if let Some(ended) = self.ended_validations.pop_front() {
             metrics.extend(&ended);
         }
-        run.record(&mut metrics)?;
+        run.log_step(&mut metrics)?;
         let step = metrics.step as u32;
         (self.sides.observer)(PipelineEvent::Step { step, metrics });
         Ok(())
@@ -138,7 +138,7 @@ impl<S: Sampling> Both<'_, S> {
         }
         (self.sides.observer)(PipelineEvent::Evaluated { step, evaluation });
         if step == 0 && run.step == 0 {
-            run.record(&mut metrics)?;
+            run.log_step(&mut metrics)?;
             (self.sides.observer)(PipelineEvent::Step { step, metrics });
         } else if is_last {
             self.ended_validations.push_front(metrics);
