@@ -208,8 +208,8 @@ complete -c lego -n "__fish_lego_using_subcommand rollout" -l max-failures -d 'S
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l follow -d 'Sample for the trainer that publishes at this place, a folder or a bucket\'s URL, until it ends' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l name -d 'Name among those that follow; one that is started again under its name goes on with its groups at once' -r
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l print -d 'Print only this: the paths of finished shards, one a line' -r -f -a "paths\t'Paths of finished shards'"
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l predictions -d 'Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line' -r -F
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l regrade -d 'Judge what the agents of this rollout left again, without a model; -o is the folder for the new results' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l predictions -d 'Write what the agents left as predictions: `instance_id`, `model_name_or_path`, `model_patch`, one JSON object a line; of several samples of a task the first that left anything' -r -F
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l regrade -d 'Judge what the agents of this rollout left again, all its samples, without a model; -o is the folder for the new results' -r -F
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l format -d 'How data is written to stdout; auto is a table on a terminal and JSON lines elsewhere' -r -f -a "auto\t'A table on a terminal, JSON lines elsewhere'
 table\t'For people'
 json\t'One JSON document'
@@ -280,7 +280,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s v -l verbose -d 'Log more; -vv more still'
@@ -302,7 +302,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from run" -s v -l verbose -d 'Log more; -vv more still'
@@ -318,7 +318,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from shards" -s v -l verbose -d 'Log more; -vv more still'
@@ -334,7 +334,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from trial" -s v -l verbose -d 'Log more; -vv more still'
@@ -346,7 +346,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from explain" -s v -l verbose -d 'Log more; -vv more still'
@@ -362,7 +362,7 @@ always\t'Always'
 never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l check -d 'Exit with 1 if a signature matched'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l check -d 'Exit with 1 if a signature matched, and with 4 if there was no step to judge'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l json -d 'The whole report as one JSON object: what was looked at as well, the verdict, the recommendations'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but errors'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Log more; -vv more still'

@@ -259,7 +259,7 @@ impl Engine for Replicas {
         let of = |replica: &Replica| ReplicaLoad {
             name: replica.name.clone(),
             is_up: !replica.out.load(Ordering::Acquire),
-            in_flight: lock(&replica.in_flight).1,
+            in_flight: lock(&replica.in_flight).requests,
             load: replica.engine.load(),
         };
         self.0.replicas.iter().map(of).collect()
