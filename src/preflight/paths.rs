@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
-use crate::hub::{ModelName, PREFIX};
+use crate::hub::PREFIX;
 
 pub(super) struct Paths;
 
@@ -53,16 +53,7 @@ impl Paths {
             );
             return;
         }
-        let named = policy.model.to_string_lossy();
-        if let Some(wrong) = named.strip_prefix(PREFIX).and(named.parse::<ModelName>().err()) {
-            fatal(
-                format!("policy.model: {wrong}"),
-                "policy.model",
-                "write the name as its page has it",
-            );
-            return;
-        }
-        if named.starts_with(PREFIX) {
+        if policy.model.to_string_lossy().starts_with(PREFIX) {
             let text = format!(
                 "policy.model: {} is not in the cache, so that it cannot be looked at",
                 policy.model.display()

@@ -19,7 +19,7 @@ const GOOD: &str = "[run]\nname = \"first\"\n[policy]\nmodel = \"model\"\n[data]
 const CHECKED: &[(&str, &str, &str, usize)] = &[
     ("\"first\"", "\"../evil\"", "paths", 2),
     ("\"model\"", "\"nowhere\"", "paths", 4),
-    ("\"model\"", "\"hf:org/name/more\"", "paths", 4),
+    ("\"model\"", "\"hf:org/name/more\"", "file", 4),
     ("tasks/train.jsonl", "tasks/gone.parquet", "paths", 6),
     (
         "tasks/train.jsonl",
