@@ -116,7 +116,9 @@ pub async fn look_at_shards(place: &Path) -> Result<ShardsReport, ShardError> {
     let own = run.as_ref().filter(|_| report.files > 0);
     if let Some((consumption, faults)) = own.and_then(|run| Consumption::of(run, &sampled)) {
         report.consumption = Some(consumption);
-        faults.into_iter().for_each(|fault| report.fault(fault));
+        for fault in faults {
+            report.fault(fault);
+        }
     }
     match &run {
         _ if in_store => {}

@@ -49,7 +49,7 @@ pub async fn measured(run: &Path) -> Result<Durations, PipelineError> {
         all.sum::<f64>() / steps.len() as f64
     };
     let rows = dir.rows()?;
-    let reader = ShardReader::open_places(&[rows.clone()]).await?;
+    let reader = ShardReader::open_places(std::slice::from_ref(&rows)).await?;
     let trials: Vec<f64> = reader
         .with_columns(&["total_s", "segment_index"])?
         .rows()

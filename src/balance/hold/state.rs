@@ -338,8 +338,9 @@ impl State {
     }
 
     pub(super) fn has_room_for(&self, tokens: u64) -> bool {
-        let has_room = |scheduler: &Box<dyn Scheduler>| scheduler.has_room_for(tokens);
-        self.scheduler.as_ref().is_none_or(has_room)
+        self.scheduler
+            .as_deref()
+            .is_none_or(|scheduler| scheduler.has_room_for(tokens))
     }
 
     pub(super) fn figures(&self) -> HoldFigures {

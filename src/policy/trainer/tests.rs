@@ -218,7 +218,7 @@ fn adamw_takes_pytorchs_steps() {
     weights.slots_mut().for_each(|p| *p = vec![1.0; p.len()].into());
     let named: Vec<_> = weights
         .iter()
-        .map(|(name, t)| (name.to_owned(), t.shape.to_vec()))
+        .map(|(name, t)| (name.to_owned(), t.shape.clone()))
         .collect();
     let mut moments = Moments::new(&named);
     let o = AdamW {
