@@ -243,7 +243,7 @@ mod tests {
         ];
         let recorded = Recorded::of(rows, 1).unwrap();
         assert_eq!((recorded.shared(), recorded.count(), recorded.left_out()), (2, 2, 1));
-        let mut sessions = vec![recorded.session(0), recorded.session(1)];
+        let mut sessions = [recorded.session(0), recorded.session(1)];
         assert_eq!(recorded.session(2), sessions[0], "all again");
         sessions.sort_by_key(|session| session.turns.len());
         let sizes = |session: &Session| -> Vec<_> {
