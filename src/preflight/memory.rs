@@ -193,7 +193,7 @@ fn terms(context: Context<'_>, shape: &ModelConfig) -> Vec<(&'static str, u64)> 
         terms.push(("reference", 2 * weights));
     }
     if train.is_some_and(|train| train.advantage == AdvantageName::Gae) {
-        terms.push(("critic", (6 + gradients) * weights));
+        terms.push(("critic", (6 + (2 * workers).max(4)) * weights));
     }
     if config.engine.kind == EngineKind::Embedded {
         terms.push(("engine", weights));
@@ -284,6 +284,8 @@ mod tests {
         let small = of("policy.max_model_len = 512\nengine.kv_memory = \"1MiB\"");
         assert_eq!(term(&small, "keys and values"), (1 << 20) * 3 / 2);
         assert!(machine().unwrap() > 1 << 20);
+        let critic = of("train.algorithm = \"ppo\"\ntrain.max_tokens_per_micro_batch = 1024");
+        assert_eq!(term(&critic, "critic"), 10 * weights);
         // Of a layer's seven maps, 4 rows and columns for each of their inputs and outputs.
         let adapters = of("[train.lora]\nrank = 4\n");
         let ends = 4 * (256 + 256) + 3 * (256 + 512);

@@ -80,16 +80,23 @@ fn harbor_runs_an_agent_that_is_mounted() {
     let agent = Agent::CLAUDE_CODE;
     let programs = agent.mounts()[0].join("node_modules/.bin");
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
-    let address = crate::docker::docker(&[
+    // Of a network that an engine has just made it may not name the gateway, which is the subnet's first address.
+    let config = crate::docker::docker(&[
         "network",
         "inspect",
         "bridge",
         "-f",
-        "{{(index .IPAM.Config 0).Gateway}}",
+        "{{with index .IPAM.Config 0}}{{.Subnet}} {{.Gateway}}{{end}}",
     ]);
+    let mut parts = config.split_whitespace();
+    let subnet = parts.next().unwrap();
+    let address = parts.next().map_or_else(
+        || subnet.split('/').next().unwrap().replace(".0.0", ".0.1"),
+        str::to_owned,
+    );
     let seen = Trial::new(agent, hello_script(agent))
         .in_harbor(image)
-        .set(&format!("proxy.listen=\"{}:0\"", address.trim()))
+        .set(&format!("proxy.listen=\"{}:0\"", address))
         .env("PATH", &path)
         .passes();
     assert_eq!((seen.segments, seen.turns), (1, 3), "{seen:?}");
