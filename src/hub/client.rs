@@ -14,7 +14,7 @@ use crate::http_client;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest silence within an answer.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 const REDIRECTS: usize = 8;
 /// Bytes of a listing at most.
 const LISTING: usize = 32 << 20;

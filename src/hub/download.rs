@@ -22,9 +22,9 @@ const TRIES: u32 = 4;
 /// First pause between tries; each without progress is twice the last.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause that a hub may ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// How long another process may hold a file without writing to it.
-const HELD: Duration = Duration::from_secs(120);
+const HELD: Duration = Duration::from_mins(2);
 /// Time between looks at a file that another process downloads.
 const LOOK: Duration = Duration::from_millis(200);
 

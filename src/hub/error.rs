@@ -29,7 +29,7 @@ pub enum HubError {
         /// What went wrong, of the last try.
         reason: String,
     },
-    /// HF_HUB_OFFLINE is set, and the model is not whole in the cache.
+    /// `HF_HUB_OFFLINE` is set, and the model is not whole in the cache.
     #[error("{name} is not whole in the cache {} ({reason}), and HF_HUB_OFFLINE is set", cache.display())]
     Offline {
         /// The model.

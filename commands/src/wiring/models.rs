@@ -107,7 +107,7 @@ fn tell(printer: &Printer, name: &ModelName, bar: &Mutex<Option<(String, Progres
             }
         }
         HubEvent::Again { file, reason } if file.is_empty() => {
-            printer.note(format_args!("{name}: {reason}; trying again"))
+            printer.note(format_args!("{name}: {reason}; trying again"));
         }
         HubEvent::Again { file, reason } => printer.note(format_args!("{name}: {file}: {reason}; trying again")),
         HubEvent::FromCache { commit, reason } => printer.note(format_args!(

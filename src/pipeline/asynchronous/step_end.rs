@@ -52,9 +52,9 @@ impl<S: Sampling> Both<'_, S> {
         if let Some((version, weights)) = done.snapshot {
             run.checkpoints.hold(u64::from(step));
             let given_up = self.validations.add(Snapshot { step, version, weights });
-            given_up
-                .into_iter()
-                .for_each(|step| run.checkpoints.release(u64::from(step)));
+            if let Some(step) = given_up {
+                run.checkpoints.release(u64::from(step));
+            }
         }
         let is_last = step == self.sides.config.train.steps;
         if is_last && self.validations.is_busy() {

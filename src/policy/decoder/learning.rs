@@ -132,6 +132,8 @@ impl PackedAdapter {
             self.rank,
             Store::Replace,
         );
-        out.iter_mut().for_each(|value| *value *= self.scale);
+        for value in out.iter_mut() {
+            *value *= self.scale;
+        }
     }
 }

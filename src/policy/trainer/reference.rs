@@ -356,18 +356,16 @@ impl<B: AutodiffBackend> Gradients for Reference<B> {
         let download = |(sum, weight): (&mut Option<Tensor<B::InnerBackend, 1>>, &Tensor<B::InnerBackend, 1>)| {
             sum.take().map_or_else(|| vec![0.0; weight.dims()[0]], floats)
         };
-        let all: Vec<Vec<f32>>;
         match &self.lora {
-            None => all = self.gradients.iter_mut().zip(&self.weights).map(download).collect(),
+            None => self.gradients.iter_mut().zip(&self.weights).map(download).collect(),
             Some(lora) => {
                 let of = |adapter: &Adapter| {
                     let slot = adapter.slot;
                     lora.of_matrix(adapter, &download((&mut self.gradients[slot], &self.weights[slot])))
                 };
-                all = lora.adapters().iter().map(of).collect();
+                lora.adapters().iter().map(of).collect()
             }
         }
-        all
     }
 }
 

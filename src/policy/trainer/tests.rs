@@ -216,17 +216,17 @@ fn adamw_takes_pytorchs_steps() {
     };
     let mut weights = Weights::init(config, 1).unwrap();
     weights.slots_mut().for_each(|p| *p = vec![1.0; p.len()].into());
-    let mut moments = Moments::new(&weights);
+    let mut moments = Moments::new(&trained(&weights, None));
     let o = AdamW {
         weight_decay: 0.01,
         ..AdamW::default()
     };
     let all = |g: f32| weights.iter().map(|(_, t)| vec![g; t.data.len()]).collect::<Vec<_>>();
     let (first, second) = (all(0.5), all(-1.0));
-    moments.step(&o, 0.1, 1.0, &mut weights, &first);
+    moments.step(&o, 0.1, 1.0, weights.slots_mut(), &first);
     // m̂ = g, v̂ = g²: 1·(1 − 0.001) − 0.1·0.5/(0.5 + 1e-8)
     assert!((weights.at(0)[0] - 0.899).abs() < 1e-6, "{}", weights.at(0)[0]);
-    moments.step(&o, 0.1, 1.0, &mut weights, &second);
+    moments.step(&o, 0.1, 1.0, weights.slots_mut(), &second);
     // m = 0.9·0.05 − 0.1 = −0.055, v = 0.999·0.00025 + 0.001 = 0.00124975;
     // m̂ = −0.055/0.19 = −0.2894737, v̂ = 0.00124975/0.001999 = 0.6251876, √v̂ = 0.7906881
     // 0.899·0.999 + 0.1·0.2894737/0.7906881 = 0.9347114

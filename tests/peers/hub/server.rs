@@ -10,7 +10,6 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use futures_util::stream;
-use sha2::{Digest as _, Sha256};
 
 /// What of a file is large, and lies on the other host.
 const LARGE: usize = 50_000;
@@ -182,7 +181,7 @@ fn file_of(inner: &Inner, method: &Method, file: &str, range: Option<&str>) -> R
     let Some(bytes) = inner.files.get(file) else {
         return refuse(404, "EntryNotFound");
     };
-    let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = lego::task::sha256_hex(bytes);
     if bytes.len() >= LARGE {
         let far = inner.other_host.unwrap();
         return Response::builder()
