@@ -28,8 +28,12 @@ TOLERANCE = 1e-3
 
 
 def load(gguf):
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, attn_implementation="sdpa").eval()  # fmt: skip
+    read = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = transformers.LlamaConfig(**{k: v for k, v in read.config.to_dict().items() if k != "quantization_config"})
+    # A model of its own, since one that was read from such a file is not written again.
+    model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    model.load_state_dict(read.state_dict())
+    return model.eval()
 
 
 def parity(binary, model, folder, seed):
