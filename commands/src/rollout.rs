@@ -47,7 +47,7 @@ pub(crate) struct RolloutArgs {
     backend: Option<String>,
     /// Episodes of a task (`rollout.group_size`; with `--eval`, `eval.samples`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    group_size: Option<u32>,
+    pub(crate) group_size: Option<u32>,
     /// Trials at a time (`sandbox.concurrency`)
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
@@ -87,7 +87,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "FILE|-")]
     pub(crate) predictions: Option<PathBuf>,
     /// Judge what the agents of this rollout left again, all its samples, without a model; -o is the folder for the new results
-    #[arg(long, value_name = "DIR", requires = "out", conflicts_with = "group_size")]
+    #[arg(long, value_name = "DIR", requires = "out")]
     pub(crate) regrade: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) format: FormatArg,

@@ -168,7 +168,9 @@ fn what_agents_left_is_written_down_and_judged_again_without_a_model() {
     // No engine is there any more.
     std::fs::remove_file(work.path("turns.jsonl")).unwrap();
     std::fs::write(work.path("turns.jsonl"), "").unwrap();
-    let again = work.json(&[&eval[..], &["--regrade", "eval", "-o", "again"]].concat());
+    // All samples that are there, whatever run.toml says.
+    let regrade = ["rollout", "run.toml", "--eval", "--format", "json", "--regrade", "eval"];
+    let again = work.json(&[&regrade[..], &["-o", "again"]].concat());
     for key in ["pass_at_1", "trials", "landed", "infra"] {
         assert_eq!(again[0][key], series[key], "{key}");
     }

@@ -62,7 +62,9 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
                     .hint("--eval is to be said of the new one as it was of the first"),
             );
         }
-        sampled_as(from, &mut loaded.config)?;
+        if args.group_size.is_none() {
+            sampled_as(from, &mut loaded.config)?;
+        }
         let scaffold = &mut loaded.config.scaffold;
         *scaffold = ScaffoldSection {
             name: "patch".to_owned(),
