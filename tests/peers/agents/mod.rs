@@ -96,7 +96,7 @@ fn harbor_runs_an_agent_that_is_mounted() {
     );
     let seen = Trial::new(agent, hello_script(agent))
         .in_harbor(image)
-        .set(&format!("proxy.listen=\"{}:0\"", address))
+        .set(&format!("proxy.listen=\"{address}:0\""))
         .env("PATH", &path)
         .passes();
     assert_eq!((seen.segments, seen.turns), (1, 3), "{seen:?}");
