@@ -19,7 +19,15 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) struct Server {
     child: Child,
     pub(super) url: String,
-    stderr: std::thread::JoinHandle<String>,
+    stderr: Option<std::thread::JoinHandle<String>>,
+}
+
+/// It does not outlive its test.
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Server {
@@ -41,6 +49,7 @@ impl Server {
             let _ = child.kill();
             panic!("no address, but {url:?}: {}", stderr.join().unwrap());
         }
+        let stderr = Some(stderr);
         Self { child, url, stderr }
     }
 
@@ -58,7 +67,7 @@ impl Server {
     pub(super) fn ends(mut self) -> (Option<i32>, String) {
         terminate(self.child.id());
         let code = self.child.wait().unwrap().code();
-        (code, self.stderr.join().unwrap())
+        (code, self.stderr.take().unwrap().join().unwrap())
     }
 }
 
