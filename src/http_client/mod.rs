@@ -26,13 +26,9 @@ pub(crate) fn plain() -> ClientBuilder {
 /// The file, and what is wrong with it.
 pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientBuilder, String> {
     let Some(path) = ca_file else { return Ok(builder()) };
-    let wrong = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
-    let text = std::fs::read(path).map_err(|error| wrong(&error))?;
-    let certificates = Certificate::from_pem_bundle(&text).map_err(|error| wrong(&error))?;
-    if certificates.is_empty() {
-        return Err(wrong(&"expected certificates in PEM, found none"));
-    }
-    Ok(builder().tls_certs_merge(certificates))
+    let certificates = certificates(path)?.into_iter().map(|der| Certificate::from_der(&der));
+    let certificates = certificates.collect::<Result<Vec<_>, _>>();
+    Ok(builder().tls_certs_merge(certificates.map_err(|error| wrong(path, &error))?))
 }
 
 /// The same trust, for connections that are made otherwise.
@@ -44,15 +40,8 @@ pub(crate) fn trust(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String>
     // Those of the system that cannot be read vouch for nobody.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let wrong = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
-        let certificates = CertificateDer::pem_file_iter(path)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| wrong(&error))?;
-        if certificates.is_empty() {
-            return Err(wrong(&"expected certificates in PEM, found none"));
-        }
-        for certificate in certificates {
-            roots.add(certificate).map_err(|error| wrong(&error))?;
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| wrong(path, &error))?;
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -60,6 +49,21 @@ pub(crate) fn trust(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, String>
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// The certificates of a file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = std::fs::read(path).map_err(|error| wrong(path, &error))?;
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| wrong(path, &error))?;
+    if certificates.is_empty() {
+        return Err(wrong(path, &"expected certificates in PEM, found none"));
+    }
+    Ok(certificates)
+}
+
+fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> String {
+    format!("{}: {reason}", path.display())
 }
 
 fn builder() -> ClientBuilder {

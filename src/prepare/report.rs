@@ -84,9 +84,9 @@ pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<Vec<StageRow>,
         Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
         Err(_) => Vec::new(),
     };
-    let ran = |name: &String| stages.iter().any(|stage| stage.stage == *name);
+    let ran = |name: &str| stages.iter().any(|stage| stage.stage == name);
     // What was converted anew has not been through the stages behind it.
-    let begun_anew = ran(&ORDER[0].to_owned());
+    let begun_anew = ran(ORDER[0]);
     let mut all: Vec<StageRow> = earlier
         .into_iter()
         .filter(|stage| !begun_anew && !ran(&stage.stage))
