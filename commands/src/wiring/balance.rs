@@ -19,7 +19,6 @@ pub(crate) fn balance(
     (replicas, discovery): (&[String], Option<&Discovery>),
     listen: &str,
 ) -> Result<Exit, Failure> {
-    gateway::use_small_pages();
     let mut bad = None;
     let ended = until_stopped(printer, ENDS_WHEN, |stop| {
         let bad = &mut bad;
