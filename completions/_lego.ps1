@@ -225,7 +225,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--fresh', '--fresh', [CompletionResultType]::ParameterName, 'Start anew instead of continuing what is in the output folder')
-            [CompletionResult]::new('--eval', '--eval', [CompletionResultType]::ParameterName, 'Validate: print pass@k instead of one row a trial; shards and trials only with -o')
+            [CompletionResult]::new('--eval', '--eval', [CompletionResultType]::ParameterName, 'Validate: print pass@k instead of one row a trial; shards and trials only with -o. Of all trials that ended (`landed`) those with a valid reward are scored (`trials`), and the others are told (`infra`)')
             [CompletionResult]::new('--dry-run', '--dry-run', [CompletionResultType]::ParameterName, 'Print what would run, as data, and stop')
             [CompletionResult]::new('--reap', '--reap', [CompletionResultType]::ParameterName, 'Remove sandboxes that earlier runs left behind, and stop; a cluster''s where run.toml or `--backend` names it')
             [CompletionResult]::new('--purge-infra', '--purge-infra', [CompletionResultType]::ParameterName, 'Name results that failed by infrastructure; with `--confirm` they do not count any more, and the next start runs their trials again')
@@ -270,7 +270,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--base-path', '--base-path', [CompletionResultType]::ParameterName, 'Path below which a reverse proxy shows it')
             [CompletionResult]::new('--export', '--export', [CompletionResultType]::ParameterName, 'Write one self-contained file instead of serving; `-` is stdout')
             [CompletionResult]::new('--run', '--run', [CompletionResultType]::ParameterName, 'The runs to export; all where none is named')
-            [CompletionResult]::new('--tunnel', '--tunnel', [CompletionResultType]::ParameterName, 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}`')
+            [CompletionResult]::new('--tunnel', '--tunnel', [CompletionResultType]::ParameterName, 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}` (words, no shell)')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--open', '--open', [CompletionResultType]::ParameterName, 'Open a browser')
@@ -297,7 +297,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--no-progress', '--no-progress', [CompletionResultType]::ParameterName, 'Draw no progress bars')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
             [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
             [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
@@ -385,7 +385,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;diagnose;help' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
             [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
             [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')
@@ -504,7 +504,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             break
         }
         'lego;help;diagnose' {
-            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines')
+            [CompletionResult]::new('run', 'run', [CompletionResultType]::ParameterValue, 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin')
             [CompletionResult]::new('shards', 'shards', [CompletionResultType]::ParameterValue, 'A folder of shards, or the run directory that holds it')
             [CompletionResult]::new('trial', 'trial', [CompletionResultType]::ParameterValue, 'The folder of one trial')
             [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'What a check or signature means')

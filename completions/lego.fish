@@ -220,7 +220,7 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l fresh -d 'Start anew instead of continuing what is in the output folder'
-complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards and trials only with -o'
+complete -c lego -n "__fish_lego_using_subcommand rollout" -l eval -d 'Validate: print pass@k instead of one row a trial; shards and trials only with -o. Of all trials that ended (`landed`) those with a valid reward are scored (`trials`), and the others are told (`infra`)'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l dry-run -d 'Print what would run, as data, and stop'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l reap -d 'Remove sandboxes that earlier runs left behind, and stop; a cluster\'s where run.toml or `--backend` names it'
 complete -c lego -n "__fish_lego_using_subcommand rollout" -l purge-infra -d 'Name results that failed by infrastructure; with `--confirm` they do not count any more, and the next start runs their trials again'
@@ -259,7 +259,7 @@ complete -c lego -n "__fish_lego_using_subcommand dashboard" -l token-file -d 'F
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l base-path -d 'Path below which a reverse proxy shows it' -r
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l export -d 'Write one self-contained file instead of serving; `-` is stdout' -r -F
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l run -d 'The runs to export; all where none is named' -r
-complete -c lego -n "__fish_lego_using_subcommand dashboard" -l tunnel -d 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}`' -r
+complete -c lego -n "__fish_lego_using_subcommand dashboard" -l tunnel -d 'Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}` (words, no shell)' -r
 complete -c lego -n "__fish_lego_using_subcommand dashboard" -l color -d 'When to colour' -r -f -a "auto\t'On a terminal, unless `NO_COLOR` says otherwise'
 always\t'Always'
 never\t'Never'"
@@ -286,7 +286,7 @@ complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "trial" -d 'The folder of one trial'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and not __fish_seen_subcommand_from run shards trial explain list help" -f -a "explain" -d 'What a check or signature means'
@@ -368,7 +368,7 @@ complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Log more; -vv more still'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -l no-progress -d 'Draw no progress bars'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
+complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "trial" -d 'The folder of one trial'
 complete -c lego -n "__fish_lego_using_subcommand diagnose; and __fish_seen_subcommand_from help" -f -a "explain" -d 'What a check or signature means'
@@ -418,7 +418,7 @@ complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subc
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "generate" -d 'Print a generated file'
 complete -c lego -n "__fish_lego_using_subcommand help; and not __fish_seen_subcommand_from prepare preflight serve-proxy balance rollout train dashboard diagnose generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from prepare" -f -a "index" -d 'Write an index of task folders and of other indexes'
-complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines'
+complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "run" -d 'A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "shards" -d 'A folder of shards, or the run directory that holds it'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "trial" -d 'The folder of one trial'
 complete -c lego -n "__fish_lego_using_subcommand help; and __fish_seen_subcommand_from diagnose" -f -a "explain" -d 'What a check or signature means'

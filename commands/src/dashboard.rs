@@ -61,7 +61,7 @@ pub(crate) struct DashboardArgs {
     /// The runs to export; all where none is named
     #[arg(long, value_name = "RUN", requires = "export")]
     run: Vec<String>,
-    /// Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}`
+    /// Start an installed tunnel program and print its URL: `cloudflared`, or a command with `{port}` (words, no shell)
     #[arg(long, value_name = "COMMAND", conflicts_with = "export")]
     tunnel: Option<String>,
 }

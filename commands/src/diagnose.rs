@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lego::diagnose::{
-    Accounts, Consumption, RunReport, ShardsReport, Side, Signature, TrialReport, Verdict, look_at_run, look_at_shards,
-    look_at_trial, newest_run, signatures,
+    Accounts, Consumption, RunReport, ShardsReport, Side, Signature, TrialReport, Verdict, look_at_log, look_at_run,
+    look_at_shards, look_at_trial, newest_run, signatures,
 };
 use lego::run_dir::RunDirError;
 
@@ -54,7 +54,7 @@ pub(crate) struct DiagnoseArgs {
 /// What is looked at.
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// A run directory, or a log with `step:N - key:value` lines
+    /// A run directory, or a log with `step:N - key:value` lines; `-` is such a log on stdin
     Run {
         dir: PathBuf,
         #[command(flatten)]
@@ -125,8 +125,15 @@ fn one_of_runs(dir: &Path, command: &str) -> Result<(), Failure> {
 }
 
 fn judge(printer: &Printer, args: &DiagnoseArgs, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
-    one_of_runs(dir, "run")?;
-    let report = look_at_run(dir, args.since).map_err(|error| unreadable(&error))?;
+    let report = if dir == Path::new("-") {
+        let text = std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::usage("stdin cannot be read").source(error))?;
+        look_at_log("<stdin>", &text, args.since)
+    } else {
+        one_of_runs(dir, "run")?;
+        look_at_run(dir, args.since)
+    };
+    let report = report.map_err(|error| unreadable(&error))?;
     if args.json {
         printer.text(&(serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n"))?;
     } else {

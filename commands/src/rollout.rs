@@ -57,7 +57,8 @@ pub(crate) struct RolloutArgs {
     /// Start anew instead of continuing what is in the output folder
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Validate: print pass@k instead of one row a trial; shards and trials only with -o
+    /// Validate: print pass@k instead of one row a trial; shards and trials only with -o. Of all trials that ended (`landed`) those
+    /// with a valid reward are scored (`trials`), and the others are told (`infra`)
     #[arg(long)]
     pub(crate) eval: bool,
     /// Sample for the trainer that publishes at this place, a folder or a bucket's URL, until it ends

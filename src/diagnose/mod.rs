@@ -17,7 +17,7 @@ mod trial;
 
 pub use accounts::Accounts;
 pub use consumption::Consumption;
-pub use run::{LookedAt, RunFinding, RunReport, judge, look_at_run, newest_run};
+pub use run::{LookedAt, RunFinding, RunReport, judge, look_at_log, look_at_run, newest_run};
 pub use shards::{ShardsReport, look_at_shards};
 pub use signature::{Cure, Signature, Verdict, signatures};
 pub use trial::{Side, TrialFact, TrialReport, look_at_trial};

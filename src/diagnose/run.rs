@@ -73,17 +73,34 @@ pub fn look_at_run(path: &Path, since: Option<u64>) -> Result<RunReport, RunDirE
     };
     let mut history = History::of(run.as_ref().map_or_else(|| path.to_owned(), RunDir::metrics));
     history.refresh()?;
-    if run.is_none() && history.steps().is_empty() {
+    if run.is_none() {
+        refuse_without_steps(&history)?;
+    }
+    let mut report = judge(&history, run.as_ref(), since)?;
+    path.clone_into(&mut report.run);
+    Ok(report)
+}
+
+/// Judges the text of a log with `step:` lines, or of metrics.jsonl; `name` is for messages.
+///
+/// # Errors
+/// Where it has no such line.
+pub fn look_at_log(name: &str, text: &str, since: Option<u64>) -> Result<RunReport, RunDirError> {
+    let history = History::parse(name, text);
+    refuse_without_steps(&history)?;
+    judge(&history, None, since)
+}
+
+fn refuse_without_steps(history: &History) -> Result<(), RunDirError> {
+    if history.steps().is_empty() {
         return Err(RunDirError::Damaged {
-            path: path.to_owned(),
+            path: history.path().to_owned(),
             reason:
                 "no line `step:N - key:value` in it; expected a run directory, a log with such lines, or metrics.jsonl"
                     .to_owned(),
         });
     }
-    let mut report = judge(&history, run.as_ref(), since)?;
-    path.clone_into(&mut report.run);
-    Ok(report)
+    Ok(())
 }
 
 /// The newest run below a folder.

@@ -1,6 +1,6 @@
 //! `lego rollout`: trials to shards, without a trainer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +18,7 @@ use super::{PipelineError, PipelineEvent, PipelineObserver, TaskEntry, TaskSet, 
 use crate::config::Loaded;
 use crate::rollout::{RolloutEvent, RolloutSummary, TrialPlan};
 use crate::run_dir::{Phase, RunDir};
+use crate::scaffold::WORK_PATCH;
 use crate::shard::{ShardReader, ShardWriter, WriterOptions};
 use crate::task::NetworkMode;
 use crate::trajectory::{Episode, Outcome};
@@ -41,6 +42,8 @@ pub struct CollectJob {
     pub out: PathBuf,
     /// Ids of the tasks, or all of `data.train` (of `data.val` with `evaluate`).
     pub tasks: Option<Vec<String>>,
+    /// Folder of the trials whose patches are judged again; others are not run.
+    pub patches: Option<PathBuf>,
     /// Stop once more trials than this ended without a valid reward.
     pub max_failures: Option<u64>,
     /// Whether the episodes are scored and never trained on.
@@ -111,6 +114,12 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let _lock = dir.lock()?;
     let resolved = job.loaded.to_resolved_toml();
     refuse_other_run(&dir, &resolved, &IDENTITY)?;
+    if job.evaluate {
+        // The greedy answer lies behind the samples: with more of them it would be taken for one.
+        let samples = job.loaded.config.eval.greedy.then_some("eval.samples");
+        let keys: Vec<&'static str> = ["eval.greedy"].into_iter().chain(samples).collect();
+        refuse_other_run(&dir, &resolved, &keys)?;
+    }
     dir.write_config(&resolved)?;
     enter(&dir, Phase::Running, None)?;
     let result = collected(&job, &dir).await;
@@ -145,6 +154,9 @@ async fn collected(job: &CollectJob, dir: &RunDir) -> Result<CollectEnd, Pipelin
             }
         })
         .collect();
+    if let Some(patches) = &job.patches {
+        keep_those_with_patches(&mut plans, patches, &job.observer)?;
+    }
     let mut known = durable.take(&mut plans);
     known.extend(durable.rest());
     let planned = plans.len();
@@ -217,6 +229,32 @@ async fn collected(job: &CollectJob, dir: &RunDir) -> Result<CollectEnd, Pipelin
         end.evaluation = Some(evaluation::scores(&end.episodes, config.eval.greedy));
     }
     Ok(end)
+}
+
+/// Leaves the trials of which there is a patch, and says which part that is.
+fn keep_those_with_patches(
+    plans: &mut Vec<TrialPlan>,
+    patches: &Path,
+    observer: &PipelineObserver,
+) -> Result<(), PipelineError> {
+    let planned = plans.len();
+    plans.retain(|plan| patches.join(plan.name()).join(WORK_PATCH).is_file());
+    if plans.is_empty() {
+        return Err(PipelineError::Nothing(format!(
+            "{} holds no patch of these {planned} trials: the tasks (`--tasks`, `data.val`, `data.train`) have to be those of \
+             that rollout",
+            patches.display()
+        )));
+    }
+    if plans.len() < planned {
+        observer(PipelineEvent::Warning(format!(
+            "{} holds a patch of {} of these {planned} trials; the others are left out: they are of other tasks, or ended \
+             before they left anything",
+            patches.display(),
+            plans.len()
+        )));
+    }
+    Ok(())
 }
 
 async fn entries(job: &CollectJob, dir: &RunDir) -> Result<Vec<TaskEntry>, PipelineError> {

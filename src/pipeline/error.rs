@@ -93,7 +93,7 @@ pub enum PipelineError {
         source: std::io::Error,
     },
     /// The run directory holds a run of another configuration.
-    #[error("{} holds a run with another `{key}` ({found}, now {expected}); give it another name (`rollout`: another -o), or pass --fresh to `train`", dir.display())]
+    #[error("{} holds a run with another `{key}` ({found}, now {expected}); write what it was, or begin another: with another `run.name` or --fresh (of a rollout: another -o)", dir.display())]
     OtherRun {
         /// The run directory.
         dir: PathBuf,

@@ -78,6 +78,7 @@ pub async fn measure(job: MeasureJob) -> Result<MeasureEnd, PipelineError> {
             loaded,
             out: work.join("trials"),
             tasks: None,
+            patches: None,
             max_failures: None,
             evaluate: false,
             check: Some(Check {

@@ -60,13 +60,13 @@ impl TaskSet {
             let done = prepare_into(path, prepared)?;
             if let Some(first) = &done.report.first_rejected {
                 warnings.push(format!(
-                    "{}:{}: {} ({} of {} records cannot become tasks; all are in {})",
+                    "{}:{}: {} ({} of {} records cannot become tasks; `lego prepare {}` names them all)",
                     path.display(),
                     first.line,
                     first.detail,
                     done.report.rejected,
                     done.report.records,
-                    done.index.with_file_name("rejected.jsonl").display()
+                    path.display()
                 ));
             }
             done.index

@@ -1,6 +1,9 @@
 //! Variables of another system, as a run.toml: what has a key is written under it, what has none is told.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::hub::PREFIX;
 
 /// Ways that a value is written.
 #[derive(Clone, Copy)]
@@ -8,6 +11,8 @@ enum As {
     Number,
     Text,
     Path,
+    /// A folder, or the name of a model of the hub.
+    Model,
     Switch,
     /// Of several names for the same thing, ours.
     Named(&'static [(&'static str, &'static str)]),
@@ -46,9 +51,9 @@ const WEIGHTS: &[(&str, &str)] = &[
 
 /// Names of variables, the key that each becomes, and how its value is written.
 const KEYS: &[(&str, &str, As)] = &[
-    ("MODEL_PATH", "policy.model", As::Path),
-    ("MODEL", "policy.model", As::Path),
-    ("TOKENIZER_PATH", "policy.tokenizer", As::Path),
+    ("MODEL_PATH", "policy.model", As::Model),
+    ("MODEL", "policy.model", As::Model),
+    ("TOKENIZER_PATH", "policy.tokenizer", As::Model),
     ("MAX_MODEL_LEN", "policy.max_model_len", As::Number),
     ("TRAIN_FILE", "data.train", As::Path),
     ("TRAIN_FILES", "data.train", As::Path),
@@ -221,11 +226,22 @@ fn written(value: &str, kind: As) -> Result<String, String> {
                     names.iter().map(|name| name.0).collect::<Vec<_>>().join(", ")
                 )
             }),
-        As::Text | As::Path if value.is_empty() || value.contains('$') => {
+        As::Text | As::Path | As::Model if value.is_empty() || value.contains('$') => {
             Err("a value without variables of the shell".to_owned())
         }
-        As::Text | As::Path => Ok(quoted()),
+        As::Model if named_on_a_hub(value) && !Path::new(value).exists() => Ok(format!("\"{PREFIX}{value}\"")),
+        As::Text | As::Path | As::Model => Ok(quoted()),
     }
+}
+
+/// Whether a text has the form `org/name`.
+pub(super) fn named_on_a_hub(text: &str) -> bool {
+    let plain = |part: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(fits)
+    };
+    text.split_once('/')
+        .is_some_and(|(org, name)| plain(org) && plain(name))
 }
 
 #[cfg(test)]
@@ -259,6 +275,21 @@ mod tests {
             assert!(told.contains(part), "{part} in {told}");
         }
         assert!(!told.contains("hf_abc") && !imported.toml.contains("hf_abc"));
+    }
+
+    #[test]
+    fn a_model_by_name_is_one_of_the_hub() {
+        let toml = |text: &str| from_variables(text).toml;
+        assert_eq!(
+            toml("MODEL_PATH=\"Qwen/Qwen3-8B\""),
+            "[policy]\nmodel = \"hf:Qwen/Qwen3-8B\"\n"
+        );
+        assert_eq!(
+            toml("MODEL=/models/Qwen3-8B"),
+            "[policy]\nmodel = \"/models/Qwen3-8B\"\n"
+        );
+        // A folder that is there is meant.
+        assert_eq!(toml("MODEL=src/preflight"), "[policy]\nmodel = \"src/preflight\"\n");
     }
 
     #[test]

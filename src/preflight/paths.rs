@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::import::named_on_a_hub;
 use super::{Check, Context, Finding, model, tasks};
 use crate::config::{ByteSize, EngineKind};
 use crate::hub::PREFIX;
@@ -64,10 +65,18 @@ impl Paths {
         }
         let needs_weights = context.purpose.trains() || run.config.engine.kind == EngineKind::Embedded;
         if !policy.model.is_dir() {
+            let at = run.location("policy.model");
+            let written = at.and_then(|at| at.source.text.get(at.span.clone()));
+            let written = written.unwrap_or_default().trim_matches(['"', '\'']);
+            let by_name = if named_on_a_hub(written) {
+                format!(", or `{PREFIX}{written}` for the model of that name on the hub")
+            } else {
+                String::new()
+            };
             fatal(
                 format!("policy.model: no folder {}", policy.model.display()),
                 "policy.model",
-                "write the folder that holds config.json",
+                &format!("write the folder that holds config.json{by_name}"),
             );
         } else if needs_weights {
             if !policy.model.join("config.json").is_file() {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::config::{Loaded, Location};
+use crate::config::{Loaded, Location, starred};
 
 /// How a check ended; the order is from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -92,7 +92,7 @@ impl Finding {
         let place = run.location(key);
         self.key = Some(key.to_owned());
         self.location = place.map(Location::short);
-        self.line = place.map(|place| place.line_text().to_owned());
+        self.line = place.map(|place| starred(place.line_text()));
         self
     }
 

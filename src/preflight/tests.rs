@@ -356,6 +356,9 @@ fn a_fault_of_a_file_names_the_file_and_what_is_wrong_with_it() {
         let detail = &report.findings.last().unwrap().detail;
         assert!(detail.contains(says), "{detail}");
     }
+    let by_name = report("policy.model=\"Qwen/Qwen3-8B\"", Purpose::Whole);
+    let help = by_name.findings.last().unwrap().help.clone().unwrap();
+    assert!(help.contains("or `hf:Qwen/Qwen3-8B`"), "{help}");
 }
 
 #[test]

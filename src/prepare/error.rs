@@ -1,5 +1,7 @@
 //! What stops a preparation. A single bad record does not: it is rejected with its reason.
 
+use std::path::PathBuf;
+
 use crate::task::TaskError;
 
 /// What stops a preparation; every message names the source.
@@ -11,6 +13,12 @@ pub enum PrepareError {
         /// Names operation and path.
         #[from]
         source: std::io::Error,
+    },
+    /// Another preparation writes the folder.
+    #[error("{}: another `lego prepare` is writing it; wait for it to end, or name another folder with -o", out.display())]
+    InUse {
+        /// The folder.
+        out: PathBuf,
     },
     /// A task or an index that cannot be read or written.
     #[error(transparent)]

@@ -14,6 +14,8 @@ use crate::task::sync_folder;
 const WRITTEN_TOGETHER: usize = 512;
 /// Folders that are made durable and put in place together.
 const PLACED_TOGETHER: usize = 10_000;
+/// How long another preparation of the same folder is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How much work a kill costs at most: after this long what is written is put in place.
 const PLACED_EVERY: Duration = Duration::from_secs(10);
 
@@ -60,6 +62,8 @@ pub(super) struct StagedFolder {
 
 /// Writes folders below `out`, whole or not at all.
 pub(super) struct Stage {
+    /// Locked as long as this lives: nobody else writes there.
+    _lock: std::fs::File,
     out: PathBuf,
     hidden: PathBuf,
     unwritten: Vec<StagedFolder>,
@@ -71,22 +75,29 @@ impl Stage {
     /// Begins; removes what a killed process left behind.
     pub(super) fn new(out: &Path) -> Result<Self, PrepareError> {
         fs::create_dir_all(out)?;
+        let lock = std::fs::File::open(out)?;
+        let began = Instant::now();
+        while lock.try_lock().is_err() {
+            if began.elapsed() > PATIENCE {
+                return Err(PrepareError::InUse { out: out.to_owned() });
+            }
+            std::thread::sleep(PATIENCE / 100);
+        }
         for entry in fs::read_dir(out)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let pid = name
+            // The lock is ours, so that whoever wrote there is gone.
+            if name
                 .strip_prefix(".prepare-")
-                .and_then(|rest| rest.strip_suffix(".tmp"));
-            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                .is_some_and(|rest| rest.strip_suffix(".tmp").is_some())
+            {
                 fs::remove_dir_all(entry.path())?;
             }
         }
         let hidden = out.join(format!(".prepare-{}.tmp", std::process::id()));
-        if hidden.exists() {
-            fs::remove_dir_all(&hidden)?;
-        }
         fs::create_dir_all(&hidden)?;
         Ok(Self {
+            _lock: lock,
             out: out.to_owned(),
             hidden,
             unwritten: Vec::new(),

@@ -48,6 +48,30 @@ fn run(input: impl Into<Vec<u8>>, out: &Path) -> Result<PrepareReport, PrepareEr
 }
 
 #[test]
+fn what_a_killed_preparation_left_goes_and_two_at_once_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    // Of a process that is gone, and of one whose number another has by now.
+    for pid in [0, std::process::id()] {
+        fs::create_dir_all(dir.path().join(format!(".prepare-{pid}.tmp/half"))).unwrap();
+    }
+    run(lines(&[record("fix-1")]), dir.path()).unwrap();
+    let left = fs::read_dir(dir.path()).unwrap().flatten();
+    let left: Vec<_> = left
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let held = std::fs::File::open(dir.path()).unwrap();
+    held.lock().unwrap();
+    let refused = run(lines(&[record("fix-2")]), dir.path()).unwrap_err();
+    assert!(
+        refused.to_string().contains("another `lego prepare` is writing it"),
+        "{refused}"
+    );
+    assert!(!dir.path().join("fix-2").exists());
+}
+
+#[test]
 fn a_record_becomes_a_harbor_task() {
     let dir = tempfile::tempdir().unwrap();
     let report = run(lines(&[record("fix-1")]), dir.path()).unwrap();

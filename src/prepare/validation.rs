@@ -232,6 +232,12 @@ fn detail(attempt: &Attempt, class: Option<InvalidClass>, oracle: &[Attempt]) ->
         Some(reward) => format!("reward {reward}"),
         None => attempt.outcome.name().to_owned(),
     });
+    if class == Some(InvalidClass::TestsDidNotRun) {
+        let last = attempt.log.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.map_or_else(String::new, |line| format!("; the log ends with `{}`", line.trim()));
+        said =
+            format!("no test ran ({said}): is the command that runs them (`test_cmd`) right, and in the image?{last}");
+    }
     if class == Some(InvalidClass::Flaky) {
         let earned = oracle.iter().filter(|attempt| attempt.reward >= Some(1.0)).count();
         said += &format!("; with the solution {earned} of {} trials earn 1", oracle.len());

@@ -36,6 +36,7 @@ fn tests_that_never_ran_are_told_from_tests_that_fail() {
     for broken in [&zero, &none] {
         let (class, detail) = said(&[with(broken, false, &[], &["t::a", "t::b", "t::c", "t::d"])], &[]);
         assert_eq!(class, "tests_did_not_run");
+        assert!(detail.starts_with("no test ran ("), "{detail}");
         assert!(
             detail.ends_with("; not in the log: t::a, t::b, t::c and 1 more"),
             "{detail}"

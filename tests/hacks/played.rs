@@ -273,6 +273,7 @@ fn job(place: Place, folder: &Path, set: &[&str], observer: PipelineObserver) ->
         loaded: load(&layers).unwrap(),
         out: folder.join("out"),
         tasks: None,
+        patches: None,
         max_failures: None,
         evaluate: false,
         check: None,

@@ -1,6 +1,6 @@
 //! Draws faults of a run config with the lines they stand in.
 
-use lego::config::{ConfigError, Fault, Location};
+use lego::config::{ConfigError, Fault, Location, starred};
 
 /// How a drawing looks: its characters, and whether it is coloured.
 pub(super) struct Style {
@@ -96,7 +96,7 @@ fn excerpt(style: &Style, at: &Location, label: &str) -> Vec<String> {
         // A tab is as wide as any other character, so that the label stands below its span.
         let text = lines
             .get(number - 1)
-            .map_or_else(String::new, |text| text.replace('\t', " "));
+            .map_or_else(String::new, |text| starred(&text.replace('\t', " ")));
         out.push(format!(" {number:>width$} {bar} {text}").trim_end().to_owned());
         if number == line {
             let marked = at.source.text.get(at.span.clone()).and_then(|text| text.lines().next());

@@ -6,6 +6,7 @@ mod failures;
 mod follow;
 mod models;
 mod plan;
+mod predictions;
 mod prepare;
 mod rollout;
 mod serve;

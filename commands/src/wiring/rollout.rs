@@ -9,6 +9,7 @@ use lego::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
 use lego::sandbox::local::{LocalBackend, LocalOptions};
 use serde::Serialize;
 
+use super::predictions::{can_be_written, held, write_predictions};
 use super::{stack_options, until_stopped, watch};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -40,6 +41,9 @@ struct ScoreRow<'a> {
 /// Rollouts alone.
 pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs) -> Result<Exit, Failure> {
     let tasks = task_ids(&mut loaded, args)?;
+    if let Some(path) = args.predictions.as_ref().filter(|path| path.as_os_str() != "-") {
+        can_be_written(path)?;
+    }
     let kept = args.out.clone();
     let temporary = match &kept {
         Some(_) => None,
@@ -53,8 +57,16 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
         return Err(Failure::usage(format!("{} holds a rollout already", out.display()))
             .hint("name another folder with -o, or leave out --fresh to go on with it"));
     }
-    let mut check = None;
+    let (mut check, mut patches) = (None, None);
     if let Some(from) = &args.regrade {
+        let same = |path: &std::path::Path| fs_err::canonicalize(path).ok();
+        if same(from).is_some() && same(from) == same(&out) {
+            return Err(Failure::usage(format!(
+                "--regrade {0} -o {0}: the results are there already",
+                from.display()
+            ))
+            .hint("-o names a folder of its own for the new ones"));
+        }
         let folder = from.join("trials").join(RunDir::trials_of(0, args.eval));
         if !folder.is_dir() {
             return Err(
@@ -76,11 +88,13 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
             asks_model: false,
             network: None,
         });
+        patches = Some(folder);
     }
     let job = CollectJob {
         loaded,
         out,
         tasks,
+        patches,
         evaluate: args.eval,
         check,
         max_failures: args.max_failures,
@@ -101,14 +115,19 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
         return Ok(Exit::Interrupted);
     };
     let end = result?;
-    if let Some(path) = &args.predictions {
-        write_predictions(printer, path, &place, args.eval, &end)?;
-    }
     // Predictions on stdout stand alone.
     if args.predictions.as_ref().is_none_or(|path| path.as_os_str() != "-") {
         print(printer, args, &end)?;
     }
     summary(printer, &end);
+    if let Some(path) = &args.predictions {
+        let (found, missing) = match &args.regrade {
+            // What was judged again is what the agents of that rollout left.
+            Some(from) => predictions(from, args.eval, &held(from, &end)?),
+            None => predictions(&place, args.eval, &end.episodes),
+        };
+        write_predictions(printer, path, &found, &missing)?;
+    }
     Ok(if end.interrupted {
         Exit::Interrupted
     } else if end.too_many_failures {
@@ -288,36 +307,6 @@ fn summary(printer: &Printer, end: &CollectEnd) {
         "{} trials · {dropped} dropped · {} retried{reward}",
         end.summary.trials, end.summary.retries
     ));
-}
-
-/// What the agents left, for graders of others.
-fn write_predictions(
-    printer: &Printer,
-    path: &std::path::Path,
-    out: &std::path::Path,
-    evaluated: bool,
-    end: &CollectEnd,
-) -> Result<(), Failure> {
-    let (found, missing) = predictions(out, evaluated, &end.episodes);
-    let mut text = String::new();
-    for prediction in &found {
-        text += &serde_json::to_string(prediction).map_err(std::io::Error::from)?;
-        text.push('\n');
-    }
-    if path.as_os_str() == "-" {
-        printer.text(&text)?;
-    } else {
-        lego::task::write_atomically(path, |file| std::io::Write::write_all(file, text.as_bytes()))
-            .map_err(|error| Failure::unavailable("the predictions cannot be written").source(error))?;
-        printer.note(format_args!("{} predictions -> {}", found.len(), path.display()));
-    }
-    if !missing.is_empty() {
-        printer.note(format_args!(
-            "warning: no patch of {}: their trials ended before, or their folders hold neither a repository nor its files",
-            missing.join(", ")
-        ));
-    }
-    Ok(())
 }
 
 /// Takes back results that failed by infrastructure.
