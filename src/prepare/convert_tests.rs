@@ -13,7 +13,7 @@ use crate::task::TaskIndex;
 #[test]
 fn a_key_that_is_there_twice_rejects_the_record_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
-    let twice = record("b").to_string().replacen("{", "{\"instance_id\":\"c\",", 1);
+    let twice = record("b").to_string().replacen('{', "{\"instance_id\":\"c\",", 1);
     let report = run(format!("{}\n{twice}\n", record("a")), dir.path()).unwrap();
     assert_eq!((report.converted, report.rejected_by_reason["duplicate_key"]), (1, 1));
     let first = report.first_rejected.unwrap();

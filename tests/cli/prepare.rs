@@ -74,7 +74,7 @@ fn an_interrupted_conversion_says_what_is_done_and_goes_on() {
     let mut running = command.spawn().unwrap();
     let mut input = running.stdin.take().unwrap();
     let hidden = work.path().join(format!("tasks/.prepare-{}.tmp", running.id()));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !hidden.exists() {
         assert!(Instant::now() < deadline, "it does not begin");
         std::thread::sleep(Duration::from_millis(20));

@@ -27,7 +27,7 @@ Examples:
 /// pull requests) and records with their files inline. One that cannot be used is listed with its line and reason in
 /// `rejected.jsonl` and the others go on. Folders that are there stay as they are.
 ///
-/// `--stage build` makes the images of all tasks, by their names that trials ask for; what does not build is listed like that,
+/// `--stage build` makes the images of all tasks, under the names that trials ask for; what does not build is listed like that,
 /// too. With `--push` it brings what was built to a registry, for clusters, which build nothing. `--stage validate` tries every task without its solution and with it: those that are no tasks are listed with what was
 /// seen in `invalid.jsonl`. `--stage filter` has a policy try them, and keeps those that `--where` describes. All go on
 /// where they were stopped.

@@ -68,7 +68,10 @@ fn said(output: &Output) -> String {
 
 /// Builds that were begun, as `-v` tells.
 fn builds(output: &Output) -> usize {
-    said(output).lines().filter(|line| line.contains("building image=")).count()
+    said(output)
+        .lines()
+        .filter(|line| line.contains("building image="))
+        .count()
 }
 
 /// Removes what was built for these tasks.
@@ -77,7 +80,9 @@ struct Built(Vec<String>);
 impl Drop for Built {
     fn drop(&mut self) {
         for id in &self.0 {
-            let listed = Command::new("docker").args(["images", "-q", &format!("lego/{id}")]).output();
+            let listed = Command::new("docker")
+                .args(["images", "-q", &format!("lego/{id}")])
+                .output();
             let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
             for image in listed.unwrap_or_default().lines() {
                 let _ = Command::new("docker").args(["rmi", "-f", image]).output();
@@ -104,7 +109,7 @@ fn what_does_not_build_is_told_and_a_killed_build_goes_on() {
         .spawn()
         .unwrap();
     let there = |id: &str| !docker(&["images", "-q", &format!("lego/{id}")]).trim().is_empty();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !there(&first) {
         assert!(Instant::now() < deadline, "nothing is built");
         std::thread::sleep(Duration::from_millis(50));

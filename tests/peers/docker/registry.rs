@@ -108,11 +108,16 @@ fn small(base: &str, to: &Path) {
     if to.exists() {
         return;
     }
-    std::fs::create_dir(to).unwrap();
     let copy = "cd / && ldd /bin/sh /bin/chmod | tr ' \\t' '\\n' | grep '^/.*[^:]$' | sort -u >/tmp/list; echo /bin/sh /bin/chmod >>/tmp/list; \
                 tar -chf - $(cat /tmp/list)";
+    unpack(base, copy, to);
+}
+
+/// What a script in the test image writes as an archive, in a new folder.
+fn unpack(base: &str, script: &str, to: &Path) {
+    std::fs::create_dir(to).unwrap();
     let mut out = Command::new("docker")
-        .args(["run", "--rm", "--network", "none", base, "sh", "-c", copy])
+        .args(["run", "--rm", "--network", "none", base, "sh", "-c", script])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -125,4 +130,28 @@ fn small(base: &str, to: &Path) {
         .stdin(out.stdout.take().unwrap())
         .status();
     assert!(unpacked.unwrap().success() && out.wait().unwrap().success());
+}
+
+/// The name of an image with a shell's usual programs, git and Python alone: the test image takes long to push.
+pub(crate) fn light(base: &str) -> String {
+    let id = docker(&["image", "inspect", "--format", "{{.Id}}", base]);
+    let name = format!("lego-test:light-{}", id.trim().trim_start_matches("sha256:"));
+    let known = Command::new("docker")
+        .args(["image", "inspect", &name])
+        .output()
+        .unwrap();
+    if known.status.success() {
+        return name;
+    }
+    let copy = "cd / && packages='dash coreutils findutils grep sed tar gzip mawk patch diffutils procps git'; \
+                all=\"$(dpkg -L $packages | grep ^/usr/bin/) /bin/sh /usr/bin/awk /usr/bin/python3\"; \
+                for program in $all; do [ -e $program ] && echo $program; done >/tmp/programs; \
+                ldd $(cat /tmp/programs) /usr/lib/python3*/lib-dynload/*.so 2>/dev/null | tr ' \\t' '\\n' | grep '^/.*[^:]$' | sort -u >/tmp/list; \
+                tar -chf - --exclude=__pycache__ --exclude=test $(cat /tmp/list /tmp/programs) /usr/lib/python3*";
+    let context = tempfile::tempdir().unwrap();
+    unpack(base, copy, &context.path().join("root"));
+    let dockerfile = "FROM scratch\nCOPY root /\nRUN mkdir -p /tmp && chmod 1777 /tmp\n";
+    std::fs::write(context.path().join("Dockerfile"), dockerfile).unwrap();
+    docker(&["build", "-q", "-t", &name, context.path().to_str().unwrap()]);
+    name
 }

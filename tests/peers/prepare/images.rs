@@ -6,7 +6,7 @@ use lego::task::TaskIndex;
 use serde_json::Value;
 
 use super::Made;
-use crate::docker::registry::Registry;
+use crate::docker::registry::{Registry, light};
 use crate::docker::{docker, image};
 use crate::kubernetes::fake::Fake;
 use crate::root;
@@ -47,7 +47,7 @@ fn what_is_pushed_is_pulled_back_by_the_name_recorded_and_tried() {
     let records = std::fs::read_to_string(made.path("records.jsonl")).unwrap();
     std::fs::write(made.path("records.jsonl"), records.replace("o__python-7", &id)).unwrap();
     let to = format!("{}/team", registry.address);
-    let base = format!("--base-image=python={base}");
+    let base = format!("--base-image=python={}", light(&base));
     let converted = [
         "records.jsonl",
         "-o",
