@@ -131,7 +131,7 @@ Register-ArgumentCompleter -Native -CommandName 'lego' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to colour')
             [CompletionResult]::new('--log-format', '--log-format', [CompletionResultType]::ParameterName, 'How log lines are written')
             [CompletionResult]::new('--static', '--static', [CompletionResultType]::ParameterName, 'Leave out the live probe: config and local files alone, no network')
-            [CompletionResult]::new('--show-config', '--show-config', [CompletionResultType]::ParameterName, 'Print the whole config with the origin of each value, and stop')
+            [CompletionResult]::new('--show-config', '--show-config', [CompletionResultType]::ParameterName, 'Print the whole config with the origin of each value, and stop; as TOML, or with --json or --format as rows')
             [CompletionResult]::new('--init', '--init', [CompletionResultType]::ParameterName, 'Write a commented starter run.toml, and stop')
             [CompletionResult]::new('--reference', '--reference', [CompletionResultType]::ParameterName, 'Print every key of run.toml with its type, default and meaning, and stop')
             [CompletionResult]::new('--json', '--json', [CompletionResultType]::ParameterName, 'The same as `--format json`')

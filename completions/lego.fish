@@ -129,7 +129,7 @@ never\t'Never'"
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l log-format -d 'How log lines are written' -r -f -a "text\t'For people'
 json\t'One object a line'"
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l static -d 'Leave out the live probe: config and local files alone, no network'
-complete -c lego -n "__fish_lego_using_subcommand preflight" -l show-config -d 'Print the whole config with the origin of each value, and stop'
+complete -c lego -n "__fish_lego_using_subcommand preflight" -l show-config -d 'Print the whole config with the origin of each value, and stop; as TOML, or with --json or --format as rows'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l init -d 'Write a commented starter run.toml, and stop'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l reference -d 'Print every key of run.toml with its type, default and meaning, and stop'
 complete -c lego -n "__fish_lego_using_subcommand preflight" -l json -d 'The same as `--format json`'

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::output::Printer;
 use crate::signals::Stop;
 use crate::tunnel::Tunnel;
+use crate::wiring::LISTEN;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -189,10 +190,9 @@ async fn watch(printer: &Printer, board: Arc<Board>, args: &DashboardArgs) -> Re
 async fn listen(named: Option<&str>) -> Result<TcpListener, Failure> {
     if let Some(address) = named {
         return TcpListener::bind(address).await.map_err(|error| {
-            let hint = "name another port, or `--listen 127.0.0.1:0` for any that is free";
             Failure::unavailable(format!("cannot listen on {address}"))
                 .source(error)
-                .hint(hint)
+                .hint(LISTEN)
         });
     }
     for port in PORTS {

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lego::diagnose::{
-    Accounts, Consumption, RunReport, ShardsReport, Side, TrialReport, Verdict, look_at_run, look_at_shards,
+    Accounts, Consumption, RunReport, ShardsReport, Side, Signature, TrialReport, Verdict, look_at_run, look_at_shards,
     look_at_trial, newest_run, signatures,
 };
 use lego::run_dir::RunDirError;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{FormatArg, Printer, table};
+use crate::output::{Format, FormatArg, Printer, table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,16 +95,37 @@ pub(crate) fn run(printer: &Printer, args: &DiagnoseArgs) -> Result<Exit, Failur
         Some(Subject::Run { dir, format }) => judge(printer, args, dir, *format),
         Some(Subject::Shards { dir, format }) => shards(printer, dir, *format),
         Some(Subject::Trial { dir, format }) => trial(printer, args, dir, *format),
-        Some(Subject::Explain { id }) => explain(printer, id),
-        Some(Subject::List { format }) => list(printer, *format),
+        Some(Subject::Explain { id }) => explain(printer, id, args.json),
+        Some(Subject::List { format }) => list(printer, if args.json { Format::Json } else { format.format }),
     }
 }
 
 fn unreadable(error: &RunDirError) -> Failure {
-    Failure::usage(error.to_string())
+    let failure = Failure::usage(error.to_string());
+    match error {
+        RunDirError::Missing { .. } | RunDirError::NotARun { .. } => {
+            failure.hint("name a run directory, or a log with `step:N - key:value` lines")
+        }
+        _ => failure,
+    }
+}
+
+/// That a folder is one of runs, of which one has to be named.
+fn one_of_runs(dir: &Path, command: &str) -> Result<(), Failure> {
+    // What cannot be read is told by what reads it next.
+    let newest = newest_run(dir).ok().flatten().filter(|newest| newest != dir);
+    newest.map_or(Ok(()), |newest| {
+        Err(
+            Failure::usage(format!("{} is no run; it holds runs", dir.display())).hint(format!(
+                "`lego diagnose {command} {}` looks at the newest",
+                newest.display()
+            )),
+        )
+    })
 }
 
 fn judge(printer: &Printer, args: &DiagnoseArgs, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
+    one_of_runs(dir, "run")?;
     let report = look_at_run(dir, args.since).map_err(|error| unreadable(&error))?;
     if args.json {
         printer.text(&(serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n"))?;
@@ -191,7 +212,29 @@ fn trial_for_people(report: &TrialReport) -> String {
     out
 }
 
-fn explain(printer: &Printer, id: &str) -> Result<Exit, Failure> {
+/// A signature or a check, as data.
+#[derive(serde::Serialize)]
+struct Explained<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<&'a Signature>,
+    /// The page of a check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page: Option<String>,
+}
+
+fn explain(printer: &Printer, id: &str, json: bool) -> Result<Exit, Failure> {
+    if json {
+        let explained = Explained {
+            id,
+            signature: signatures().find(|signature| signature.id == id),
+            page: lego::preflight::page(id),
+        };
+        if explained.signature.is_some() || explained.page.is_some() {
+            printer.text(&(serde_json::to_string_pretty(&explained).map_err(std::io::Error::from)? + "\n"))?;
+            return Ok(Exit::Ok);
+        }
+    }
     if let Some(signature) = signatures().find(|signature| signature.id == id) {
         let mut page = format!(
             "# {}\n\n{}\n\n## Claimed on\n\n{}\n\n## What to change\n\n",
@@ -225,7 +268,7 @@ struct Listed {
     needs: &'static str,
 }
 
-fn list(printer: &Printer, format: FormatArg) -> Result<Exit, Failure> {
+fn list(printer: &Printer, format: Format) -> Result<Exit, Failure> {
     let rows: Vec<Listed> = signatures()
         .map(|signature| Listed {
             signature: signature.id,
@@ -233,7 +276,7 @@ fn list(printer: &Printer, format: FormatArg) -> Result<Exit, Failure> {
             needs: signature.needs,
         })
         .collect();
-    printer.rows(format.format, &rows, |rows| {
+    printer.rows(format, &rows, |rows| {
         let rows = rows
             .iter()
             .map(|row| vec![row.signature.to_owned(), row.title.to_owned()]);
@@ -243,6 +286,7 @@ fn list(printer: &Printer, format: FormatArg) -> Result<Exit, Failure> {
 }
 
 fn shards(printer: &Printer, dir: &Path, format: FormatArg) -> Result<Exit, Failure> {
+    one_of_runs(dir, "shards")?;
     let report = tokio::runtime::Runtime::new()?
         .block_on(look_at_shards(dir))
         .map_err(|error| Failure::usage(error.to_string()))?;

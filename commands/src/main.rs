@@ -21,6 +21,7 @@ mod wiring;
 
 use std::process::ExitCode;
 
+use lego::balance::gateway::use_small_pages;
 use lego::sandbox::{INIT_COMMAND, init_main};
 
 // What a model call leaves behind is many small pieces from many threads: faster here than with the system's.
@@ -29,9 +30,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
+    let first = args.next();
     // Before any runtime: the init of a sandbox must have one thread.
-    if args.next().is_some_and(|first| first == INIT_COMMAND) {
+    if first.as_ref().is_some_and(|first| first == INIT_COMMAND) {
         return init_main(&args.collect::<Vec<_>>());
+    }
+    // Before the allocator has touched large ones.
+    if first.is_some_and(|first| first == "balance") {
+        use_small_pages();
     }
     cli::main()
 }

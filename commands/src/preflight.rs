@@ -36,7 +36,7 @@ pub(crate) struct PreflightArgs {
     /// Leave out the live probe: config and local files alone, no network
     #[arg(long = "static")]
     static_only: bool,
-    /// Print the whole config with the origin of each value, and stop
+    /// Print the whole config with the origin of each value, and stop; as TOML, or with --json or --format as rows
     #[arg(long, group = "instead")]
     show_config: bool,
     /// Write a commented starter run.toml, and stop
@@ -78,8 +78,13 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
     }
     let mut loaded = args.config.load(Vec::new())?;
     wiring::cached_models(&mut loaded, true)?;
+    let format = if args.json { Format::Json } else { args.format.format };
     if args.show_config {
-        printer.text(&loaded.show_config())?;
+        // The TOML with its remarks is what a file or a pager wants; rows are asked for by name.
+        match format {
+            Format::Auto | Format::Table => printer.text(&loaded.show_config())?,
+            Format::Json | Format::Jsonl => printer.rows(format, &loaded.config_rows(), |_| String::new())?,
+        }
         return Ok(Exit::Ok);
     }
     let context = Context {
@@ -91,7 +96,6 @@ pub(crate) fn run(printer: &Printer, args: &PreflightArgs) -> Result<Exit, Failu
     } else {
         wiring::preflight(context, &args.only)?
     };
-    let format = if args.json { Format::Json } else { args.format.format };
     printer.rows(format, &report.findings, for_people)?;
     printer.note(format_args!("{}", report.verdict()));
     Ok(match () {

@@ -144,15 +144,13 @@ pub(crate) fn run(printer: &Printer, args: RolloutArgs) -> Result<Exit, Failure>
     } else if args.regrade.is_none() && !wiring::fetch_models(printer, &mut loaded, false)? {
         return Ok(Exit::Interrupted);
     }
-    if args.regrade.is_none()
-        && preflight::refuses(
-            printer,
-            &loaded,
-            preflight::Purpose::Rollout {
-                tasks_given: args.tasks.is_some(),
-            },
-        )
-    {
+    let tasks_given = args.tasks.is_some();
+    let purpose = if args.eval && !tasks_given {
+        preflight::Purpose::Evaluate
+    } else {
+        preflight::Purpose::Rollout { tasks_given }
+    };
+    if args.regrade.is_none() && preflight::refuses(printer, &loaded, purpose) {
         return Ok(Exit::Negative);
     }
     if args.dry_run {

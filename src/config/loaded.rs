@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::RunConfig;
 use super::error::{Fault, Problem};
-use super::show;
+use super::show::{self, ConfigRow};
 use super::source::Location;
 use super::tree::{Node, Tree};
 
@@ -74,13 +74,18 @@ impl Loaded {
 
     /// The same with each value's origin as a comment.
     pub fn show_config(&self) -> String {
-        show::to_toml(&self.named(), |key| {
-            Some(
-                self.origins
-                    .get(key)
-                    .map_or_else(|| "default".to_owned(), Location::short),
-            )
-        })
+        show::to_toml(&self.named(), |key| Some(self.origin(key)))
+    }
+
+    /// The same as rows.
+    pub fn config_rows(&self) -> Vec<ConfigRow> {
+        show::to_rows(&self.named(), |key| self.origin(key))
+    }
+
+    fn origin(&self, key: &str) -> String {
+        self.origins
+            .get(key)
+            .map_or_else(|| "default".to_owned(), Location::short)
     }
 }
 

@@ -65,6 +65,7 @@ pub use sandbox::{
 pub use scaffold::{Dialect, ScaffoldSection};
 pub use schema::run_schema;
 pub use secret::is_secret;
+pub use show::ConfigRow;
 pub use source::{Location, Source, SourceKind};
 pub use spelling::nearest;
 pub use starter::starter;

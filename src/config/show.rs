@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::RunConfig;
@@ -28,6 +29,49 @@ pub(super) fn to_toml(config: &RunConfig, comment: impl Fn(&str) -> Option<Strin
         table(&mut out, name, section, values.get(name), &comment);
     }
     out
+}
+
+/// A key of the config, as data.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ConfigRow {
+    /// Dotted.
+    pub key: String,
+    /// `null` where it is not set; secrets are starred out.
+    pub value: Json,
+    /// Where it was written (`run.toml:31`), or `default`.
+    pub origin: String,
+}
+
+/// The config as rows, in the order of the sections.
+pub(super) fn to_rows(config: &RunConfig, origin: impl Fn(&str) -> String) -> Vec<ConfigRow> {
+    let Ok(keys) = serde_json::to_value(config) else {
+        return Vec::new();
+    };
+    // What is secret is starred out there.
+    let values = toml::from_str(&to_toml(config, |_| None)).unwrap_or(Json::Null);
+    let mut rows = Vec::new();
+    flatten(&mut rows, "", &keys, Some(&values), &origin);
+    rows
+}
+
+fn flatten(rows: &mut Vec<ConfigRow>, path: &str, keys: &Json, value: Option<&Json>, origin: &impl Fn(&str) -> String) {
+    match keys.as_object() {
+        Some(entries) if path.is_empty() || !entries.is_empty() => {
+            for (key, below) in entries {
+                let full = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{}", bare(key))
+                };
+                flatten(rows, &full, below, value.and_then(|value| value.get(key)), origin);
+            }
+        }
+        _ => rows.push(ConfigRow {
+            value: value.cloned().unwrap_or_default(),
+            origin: origin(path),
+            key: path.to_owned(),
+        }),
+    }
 }
 
 fn table(

@@ -30,6 +30,8 @@ struct Inner {
 struct Standing {
     looked: Option<Instant>,
     reading: bool,
+    /// Whether a look has ended: what is held is then not the beginning of a first one.
+    known: bool,
     /// Shards of this look that are read, of how many.
     progress: (usize, usize),
     revision: u64,
@@ -54,13 +56,13 @@ impl Shelf {
         }
     }
 
-    /// Waits until nothing is being read, but not for longer than this.
+    /// Waits until nothing is being read, but not for longer than this. That new shards are looked for is nothing to wait for:
+    /// in a folder with thousands it takes as long as an answer may.
     pub(super) fn wait(&self, patience: Duration) {
         let standing = self.0.standing();
-        let waited = self
-            .0
-            .changed
-            .wait_timeout_while(standing, patience, |standing| standing.reading);
+        let waited = self.0.changed.wait_timeout_while(standing, patience, |standing| {
+            standing.reading && (!standing.known || standing.progress.0 < standing.progress.1)
+        });
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -100,6 +102,7 @@ impl Drop for Ends<'_> {
         if let Some(inner) = self.0.upgrade() {
             let mut standing = inner.standing();
             standing.reading = false;
+            standing.known = true;
             standing.revision += u64::from(standing.progress.1 > 0);
             drop(standing);
             inner.changed.notify_all();

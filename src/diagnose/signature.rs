@@ -90,6 +90,7 @@ impl Match {
 }
 
 /// A way for a run to go wrong.
+#[derive(Serialize)]
 pub struct Signature {
     /// Stable name.
     pub id: &'static str,
@@ -102,7 +103,9 @@ pub struct Signature {
     /// The first first. Of several causes each has its own; which are told then depends on the evidence.
     pub cures: &'static [Cure],
     /// Signatures that follow from it and are not told beside it.
+    #[serde(skip)]
     pub(super) explains: &'static [&'static str],
+    #[serde(skip)]
     pub(super) test: fn(&Evidence<'_>) -> Seen,
 }
 

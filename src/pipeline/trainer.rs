@@ -1,11 +1,11 @@
 //! What computes the policy's updates by a configuration: its weights or adapters over them, and the critic.
 
-use lego_policy::{AdamW, Device, LoraSpec, LoraTarget, Trainer, Weights};
+use lego_policy::{AdamW, Device, Trainer, Weights};
 
 use super::PipelineError;
-use crate::config::{DeviceName, LoraTargetName, RunConfig};
-use crate::train::Recipe;
+use crate::config::{DeviceName, RunConfig};
 use crate::train::checkpoint::Checkpoint;
+use crate::train::{Recipe, lora_spec};
 
 /// The device of the trainer.
 pub(super) fn device(name: DeviceName) -> Device {
@@ -27,36 +27,13 @@ pub(super) fn policy(config: &RunConfig, weights: Weights, optimizer: AdamW) -> 
     let mut trainer = match &train.lora {
         None => Trainer::new(weights, device, optimizer)?,
         Some(lora) => {
-            let written = lora.targets.as_ref();
-            let mut targets: Vec<LoraTarget> = written.map_or_else(
-                || LoraTarget::all_of(weights.config()),
-                |names| names.iter().copied().map(target).collect(),
-            );
-            targets.sort_unstable();
-            targets.dedup();
-            let spec = LoraSpec {
-                rank: lora.rank as usize,
-                alpha: lora.alpha,
-                targets,
-            };
+            let spec = lora_spec(lora, weights.config());
             let name = config.policy.model.display().to_string();
             Trainer::with_adapters(weights, &name, spec, config.run.seed, device, optimizer)?
         }
     };
     trainer.set_recompute(train.recompute);
     Ok(trainer)
-}
-
-fn target(name: LoraTargetName) -> LoraTarget {
-    match name {
-        LoraTargetName::QProj => LoraTarget::Query,
-        LoraTargetName::KProj => LoraTarget::Key,
-        LoraTargetName::VProj => LoraTarget::Value,
-        LoraTargetName::OProj => LoraTarget::Output,
-        LoraTargetName::GateProj => LoraTarget::Gate,
-        LoraTargetName::UpProj => LoraTarget::Up,
-        LoraTargetName::DownProj => LoraTarget::Down,
-    }
 }
 
 /// The critic that the advantage needs: the checkpoint's, or a fresh one over the policy's body.

@@ -9,10 +9,11 @@ use super::collect::{Check, CollectEnd, CollectJob, collect};
 use super::tasks::work_folder;
 use super::{PipelineError, PipelineObserver, StackOptions};
 use crate::config::{BackendName, Loaded};
-use crate::prepare::{Attempt, InvalidClass, ValidationRow, judge, read_validation, write_validation};
+use crate::prepare::{Attempt, InvalidClass, ListedTests, ValidationRow, judge, read_validation, write_validation};
 use crate::run_dir::RunDir;
 use crate::task::{IndexRow, NetworkMode};
 use crate::trajectory::Episode;
+use crate::verifier::{Report, Tally};
 
 /// Bytes of a log that are looked at, from its end.
 const LOG: u64 = 64 << 10;
@@ -223,7 +224,23 @@ fn attempt(episode: &Episode, folder: &Path) -> Attempt {
         failure,
         hack_flags: episode.hack_flags.clone(),
         verify_sec: episode.timings.verify_s,
+        tests: listed_tests(folder),
     }
+}
+
+/// What the tests' report says of those that did not pass.
+fn listed_tests(folder: &Path) -> Option<ListedTests> {
+    let text = fs_err::read(folder.join("verifier/report.json")).ok()?;
+    let report: Report = serde_json::from_slice(&text).ok()?;
+    let both = |of: fn(&Tally) -> &Vec<String>| {
+        let tallies = [&report.fail_to_pass, &report.pass_to_pass];
+        tallies.into_iter().flat_map(of).cloned().collect()
+    };
+    Some(ListedTests {
+        ran: report.ran,
+        failed: both(|tally| &tally.failed),
+        missing: both(|tally| &tally.missing),
+    })
 }
 
 pub(super) fn end_of(path: &Path) -> Option<String> {

@@ -23,6 +23,10 @@ impl Check for Asynchronous {
         "sampling and updates go together"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        (!context.run.config.r#async.enabled).then_some("sampling and updates take turns (async.enabled is not set)")
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         if !context.purpose.trains() {

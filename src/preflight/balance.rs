@@ -26,6 +26,12 @@ impl Check for Balance {
         "what is said of replicas has an effect"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        let config = &context.run.config;
+        let plain = !config.engine.kind.is_remote() && config.balance == BalanceSection::default();
+        plain.then_some("the engine is in this process, and no turn is held: there is nothing to balance")
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         if !context.purpose.samples() {

@@ -15,6 +15,12 @@ impl Check for Engine {
         "the engine's servers and their key are named"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        let kind = context.run.config.engine.kind;
+        (!kind.is_remote() && kind != EngineKind::Openai)
+            .then_some("the engine is in this process: there are no servers")
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         let engine = &run.config.engine;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lego_policy::ModelConfig;
+use lego_policy::cuda_available;
 use tokio::process::Command;
 
-use super::{Finding, memory};
+use super::{Finding, memory, model};
 use crate::config::{DeviceName, Loaded};
 
 pub(super) const ID: &str = "gpu";
@@ -31,6 +31,15 @@ struct Gpu {
 }
 
 pub(super) async fn look(run: &Loaded) -> Vec<Finding> {
+    let on_gpu = matches!(run.config.policy.device, DeviceName::Cuda(_));
+    if let Some(error) = cuda_available().err().filter(|_| on_gpu) {
+        let text = format!("{KEY} = \"{}\": {error}", run.config.policy.device);
+        return vec![
+            Finding::fatal(ID, text)
+                .at(run, KEY)
+                .help("write `device = \"cpu\"`, or build with CUDA"),
+        ];
+    }
     look_by(run, Path::new(PROGRAM)).await
 }
 
@@ -58,11 +67,9 @@ async fn look_by(run: &Loaded, program: &Path) -> Vec<Finding> {
         };
         return vec![Finding::fatal(ID, text).at(run, KEY).help(help)];
     };
-    let shape = std::fs::read_to_string(run.config.policy.model.join("config.json")).ok();
+    let shape = model::shape(&run.config.policy);
     // Weights and gradients lie there whatever else does; the optimizer stays on the host.
-    let least = shape
-        .and_then(|text| ModelConfig::from_json(&text).ok())
-        .map_or(0, |shape| 2 * memory::weight_bytes(&shape));
+    let least = shape.map_or(0, |shape| 2 * memory::weight_bytes(&shape));
     let shown = memory::shown;
     if gpu.free < least {
         let text = format!(

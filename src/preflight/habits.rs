@@ -1,9 +1,8 @@
 //! Three checks of what is allowed and seldom meant: `rollout-correction`, `routing-replay`, `validation`. What only looks
 //! unwise is told when a whole run.toml is looked at, and not again by each command.
 
-use super::{Check, Context, Finding, Purpose};
+use super::{Check, Context, Finding, Purpose, model};
 use crate::config::{EngineKind, RolloutIs, RoutingReplay};
-use lego_policy::ModelConfig;
 
 /// Responses of so many tokens are long.
 const LONG: u32 = 4096;
@@ -17,6 +16,11 @@ impl Check for RolloutCorrection {
 
     fn title(&self) -> &'static str {
         "importance weights stay small products"
+    }
+
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        let off = context.run.config.train.rollout_correction.rollout_is == RolloutIs::None;
+        off.then_some("no importance weights are used (train.rollout_correction.rollout_is is `none`)")
     }
 
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
@@ -50,6 +54,11 @@ impl Check for Routing {
         "experts are those that the engine chose"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        let shape = model::shape(&context.run.config.policy)?;
+        shape.moe.is_none().then_some("the model is no mixture of experts")
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let (run, config) = (context.run, &context.run.config);
         if !context.purpose.trains() {
@@ -61,10 +70,7 @@ impl Check for Routing {
             let finding = Finding::fatal(self.id(), text).at(run, "train.routing_replay");
             return vec![finding.help("write `routing_replay = \"r2\"`, or sample from an engine")];
         }
-        let shape = std::fs::read_to_string(config.policy.model.join("config.json")).ok();
-        let experts = shape
-            .and_then(|text| ModelConfig::from_json(&text).ok())
-            .is_some_and(|shape| shape.moe.is_some());
+        let experts = model::shape(&config.policy).is_some_and(|shape| shape.moe.is_some());
         if context.purpose == Purpose::Whole && experts && replay != RoutingReplay::R3 {
             let text = "a mixture of experts without train.routing_replay = \"r3\": engine and trainer may send tokens to other experts";
             let finding = Finding::warn(self.id(), text).at(run, "train.routing_replay");
@@ -91,6 +97,22 @@ impl Check for Validation {
             return Vec::new();
         }
         let warn = |text: &str, key: &str, help: &str| vec![Finding::warn(self.id(), text).at(run, key).help(help)];
+        if let Some(train) = config
+            .data
+            .train
+            .as_ref()
+            .filter(|train| config.data.val.contains(train))
+        {
+            let text = format!(
+                "data.val names the tasks that are trained on ({}): the score will not tell learning from remembering",
+                train.display()
+            );
+            return warn(
+                &text,
+                "data.val",
+                "hold tasks back: `lego prepare index TASKS_DIR --split val=0.1`",
+            );
+        }
         match (config.data.val.is_empty(), config.eval.every) {
             (true, _) => warn(
                 "data.val is not set: training reward alone does not tell learning from overfitting",

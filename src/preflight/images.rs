@@ -22,6 +22,14 @@ impl Check for Images {
         "it is known where images come from"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        match context.run.config.sandbox.backend {
+            BackendName::Local => Some("the `local` backend uses no images"),
+            BackendName::Harbor => Some("Harbor gets the images"),
+            BackendName::Docker | BackendName::Kubernetes => None,
+        }
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         let section = &run.config.sandbox;

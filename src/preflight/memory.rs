@@ -8,10 +8,11 @@
 
 use std::fmt::Write as _;
 
-use lego_policy::{LoraSpec, LoraTarget, ModelConfig};
+use lego_policy::ModelConfig;
 
-use super::{Check, Context, Finding, Purpose, tasks};
+use super::{Check, Context, Finding, Purpose, model, tasks};
 use crate::config::{AdvantageName, ByteSize, DeviceName, EngineKind, Loaded};
+use crate::train::lora_spec;
 
 pub(super) struct Memory;
 
@@ -38,14 +39,23 @@ impl Check for Memory {
         "weights, gradients, caches and activations fit"
     }
 
+    fn idle(&self, context: Context<'_>) -> Option<&'static str> {
+        match () {
+            () if context.run.config.policy.device != DeviceName::Cpu => {
+                Some("what a GPU holds is asked of the GPU (check `gpu`)")
+            }
+            () if !context.purpose.trains() => Some("nothing is trained"),
+            () => Some("the model's config.json or this machine's memory cannot be read"),
+        }
+    }
+
     fn look(&self, context: Context<'_>) -> Vec<Finding> {
         let run = context.run;
         let config = &run.config;
         if !context.purpose.trains() || config.policy.device != DeviceName::Cpu {
             return Vec::new();
         }
-        let shape = std::fs::read_to_string(config.policy.model.join("config.json")).ok();
-        let (Some(shape), Some(there)) = (shape.and_then(|text| ModelConfig::from_json(&text).ok()), machine()) else {
+        let (Some(shape), Some(there)) = (model::shape(&config.policy), machine()) else {
             return Vec::new();
         };
         let terms = terms(context, &shape);
@@ -176,9 +186,7 @@ fn terms(context: Context<'_>, shape: &ModelConfig) -> Vec<(&'static str, u64)> 
     // With adapters, what learns is they; the weights are there once more without them.
     let lora = config.train.lora.as_ref();
     let learns = lora.map_or(weights, |lora| {
-        let (rank, alpha) = (lora.rank as usize, lora.alpha);
-        let targets = LoraTarget::all_of(shape);
-        LoraSpec { rank, alpha, targets }.parameter_count(shape) as u64 * FLOAT
+        lora_spec(lora, shape).parameter_count(shape) as u64 * FLOAT
     });
     let workers = threads.min(batch.rows).min((GRADIENTS * FLOAT / learns.max(1)).max(1));
     // Where the workers are few, the packing of the next version takes more than they do.
@@ -290,6 +298,8 @@ mod tests {
         let adapters = of("[train.lora]\nrank = 4\n");
         let ends = 4 * (256 + 256) + 3 * (256 + 512);
         assert_eq!(term(&adapters, "optimizer"), 2 * 4 * 4 * ends * 4);
+        let named = of("[train.lora]\nrank = 4\ntargets = [\"q_proj\", \"q_proj\"]\n");
+        assert_eq!(term(&named, "optimizer"), 2 * 4 * 4 * (256 + 256) * 4);
         // Only what enters each layer is kept where the rest is computed again.
         let again = of("train.max_tokens_per_micro_batch = 1024\ntrain.recompute = true");
         assert_eq!(

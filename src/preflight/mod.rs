@@ -54,6 +54,8 @@ pub enum Purpose {
         /// Whether shards were given.
         from_shards: bool,
     },
+    /// `lego rollout --eval`: of `data.val`, or of `data.train` where there is none.
+    Evaluate,
     /// `lego rollout`; tasks may come from elsewhere.
     Rollout {
         /// Whether tasks were given.
@@ -64,7 +66,7 @@ pub enum Purpose {
 impl Purpose {
     /// Whether the policy is updated.
     pub fn trains(self) -> bool {
-        !matches!(self, Self::Rollout { .. })
+        !matches!(self, Self::Rollout { .. } | Self::Evaluate)
     }
 
     /// Whether a command that updates the policy is about to run.
@@ -80,7 +82,7 @@ impl Purpose {
     /// Whether tasks are drawn from `[data]`.
     pub fn draws_tasks(self) -> bool {
         match self {
-            Self::Whole => true,
+            Self::Whole | Self::Evaluate => true,
             Self::Train { from_shards } => !from_shards,
             Self::Rollout { tasks_given } => !tasks_given,
         }
@@ -96,6 +98,14 @@ pub struct Context<'a> {
     pub purpose: Purpose,
 }
 
+impl Context<'_> {
+    /// Whether tasks are drawn from `data.train`.
+    fn draws_from_train(&self) -> bool {
+        let validates_alone = self.purpose == Purpose::Evaluate && !self.run.config.data.val.is_empty();
+        self.purpose.draws_tasks() && !validates_alone
+    }
+}
+
 /// One class of checks.
 pub trait Check: Send + Sync {
     /// Its name: stable, and the name of its page.
@@ -104,8 +114,13 @@ pub trait Check: Send + Sync {
     /// What it looks at, in a few words.
     fn title(&self) -> &'static str;
 
-    /// Looks. Nothing to say is a pass.
+    /// Looks. Nothing to say is a pass, where there was something to look at.
     fn look(&self, context: Context<'_>) -> Vec<Finding>;
+
+    /// Why this run has nothing that it looks at.
+    fn idle(&self, _: Context<'_>) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Every static check, in the order of a run's needs.
@@ -192,7 +207,10 @@ fn found_static(context: Context<'_>, only: &[String]) -> Vec<Finding> {
         }
         let found = check.look(context);
         if found.is_empty() {
-            findings.push(Finding::pass(check.id(), check.title()));
+            findings.push(match check.idle(context) {
+                Some(why) => Finding::skip(check.id(), why),
+                None => Finding::pass(check.id(), check.title()),
+            });
         }
         findings.extend(found);
     }

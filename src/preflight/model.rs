@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lego_policy::ModelConfig;
 use serde_json::Value;
 
 use crate::config::{Loaded, PolicySection};
@@ -27,6 +28,11 @@ pub(super) fn weights(model: &Path) -> Vec<PathBuf> {
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
         .collect()
+}
+
+/// The model's shape, where its config can be read.
+pub(super) fn shape(policy: &PolicySection) -> Option<ModelConfig> {
+    ModelConfig::from_json(&std::fs::read_to_string(policy.model.join("config.json")).ok()?).ok()
 }
 
 /// Positions that the model was made for, where its config says so.

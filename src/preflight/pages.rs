@@ -12,7 +12,7 @@ struct Page {
 const PAGES: &[Page] = &[
     Page {
         id: "paths",
-        fatal: "a model, tokenizer, recording or index that is not there; a task that the index names and that is gone or cannot be used; a run folder that cannot be written to",
+        fatal: "a model, tokenizer, recording or index that is not there; a folder or a file without records where tasks should be; a task that the index names and that is gone or cannot be used; a run folder that cannot be written to",
         warn: "less disk than two checkpoints take (and, for engines in other processes, the weights they load)",
         why: "A run that finds this out after an hour has lost the hour, and one that fills the disk loses its newest step too.",
         instead: "`lego prepare index TASKS_DIR` writes an index again; paths in run.toml start from that file's folder.",
@@ -90,7 +90,7 @@ const PAGES: &[Page] = &[
     Page {
         id: "schedule",
         fatal: "a learning rate of zero, from the start or by the scheduler; a warm-up longer than the run",
-        warn: "",
+        warn: "a rate above 0.1, at which a step forgets what the model knew",
         why: "Nothing would be learnt, and no error would say so.",
         instead: "`lr = 1e-6`, `scheduler = \"constant\"`, or `steps` where the scheduler falls to zero behind them.",
     },
@@ -111,7 +111,7 @@ const PAGES: &[Page] = &[
     Page {
         id: "validation",
         fatal: "",
-        warn: "no validation tasks; validation that never runs",
+        warn: "no validation tasks; those that are trained on; validation that never runs",
         why: "Training reward alone does not tell learning from overfitting or from a reward that is got by another way.",
         instead: "`val = [\"val.parquet\"]` below `[data]` and `every` below `[eval]`.",
     },
@@ -159,7 +159,7 @@ const PAGES: &[Page] = &[
     },
     Page {
         id: "gpu",
-        fatal: "a GPU that is not there; less free on it than weights and gradients take",
+        fatal: "a build without CUDA; a GPU that is not there; less free on it than weights and gradients take",
         warn: "another process that computes on it, told with those that it comes from",
         why: "A run that shares its GPU fails at its first long batch, or makes the other one fail.",
         instead: "End what works on it, or write another `device` below `[policy]`. Asked of `nvidia-smi`; where that is missing, nothing is looked at.",

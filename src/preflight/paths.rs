@@ -124,7 +124,7 @@ impl Paths {
     fn tasks(&self, context: Context<'_>, found: &mut Vec<Finding>) {
         let run = context.run;
         let data = &run.config.data;
-        if context.purpose.draws_tasks() {
+        if context.draws_from_train() {
             match &data.train {
                 None => found.push(
                     Finding::fatal(self.id(), "data.train is not set: there are no tasks to draw from")

@@ -1,7 +1,10 @@
 //! `schedule`: the learning rate is above zero while the run learns.
 
-use super::{Check, Context, Finding};
+use super::{Check, Context, Finding, Purpose};
 use crate::config::{SMALLEST_RATE, SchedulerName};
+
+/// A larger rate forgets what the model knew within a step.
+const LARGE_RATE: f64 = 0.1;
 
 pub(super) struct Schedule;
 
@@ -32,6 +35,17 @@ impl Check for Schedule {
                 Finding::fatal(self.id(), text)
                     .at(run, "train.lr")
                     .help("write `lr = 1e-6`"),
+            );
+        }
+        if context.purpose == Purpose::Whole && train.lr > LARGE_RATE {
+            let text = format!(
+                "train.lr = {}: AdamW moves each weight by about that much a step, and most weights of a model are smaller than {LARGE_RATE}",
+                train.lr
+            );
+            found.push(
+                Finding::warn(self.id(), text)
+                    .at(run, "train.lr")
+                    .help("write `lr = 1e-6`, or up to 1e-3 for adapters and small models"),
             );
         }
         if train.warmup >= train.steps && train.warmup > 0 {

@@ -43,7 +43,7 @@ pub use options::{ConvertOptions, TaskNetwork};
 pub use read::Source;
 pub use report::{PrepareReport, PrepareRow, PrepareStatus, RejectedRow, StageRow, write_funnel};
 pub use select::{Combine, IndexOptions, Split, index_fields};
-pub use validation::{Attempt, InvalidClass, ValidationRow, judge, read_validation, write_validation};
+pub use validation::{Attempt, InvalidClass, ListedTests, ValidationRow, judge, read_validation, write_validation};
 
 /// The JSON Schemas of this module's rows and files, by file stem.
 pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
@@ -65,3 +65,5 @@ mod convert_tests;
 mod repair_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod validation_tests;

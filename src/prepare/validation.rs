@@ -30,6 +30,8 @@ pub enum InvalidClass {
     PassesBeforeTheFix,
     /// Its tests fail with the solution.
     OracleFails,
+    /// With the solution no test of its lists ran: what runs them broke.
+    TestsDidNotRun,
     /// Its tests say one thing and then another.
     Flaky,
     /// Its tests or its solution do not end in their time.
@@ -48,6 +50,7 @@ impl InvalidClass {
             Self::PatchDoesNotApply => "patch_does_not_apply",
             Self::PassesBeforeTheFix => "passes_before_the_fix",
             Self::OracleFails => "oracle_fails",
+            Self::TestsDidNotRun => "tests_did_not_run",
             Self::Flaky => "flaky",
             Self::Timeout => "timeout",
             Self::NeedsNetwork => "needs_network",
@@ -71,6 +74,19 @@ pub struct Attempt {
     pub verify_sec: f32,
     /// What its tests, or its solution, wrote.
     pub log: String,
+    /// What became of the tests that the task lists, where it lists any.
+    pub tests: Option<ListedTests>,
+}
+
+/// Of the tests that a task lists, those that did not pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedTests {
+    /// Whether any test ran.
+    pub ran: bool,
+    /// Those that failed.
+    pub failed: Vec<String>,
+    /// Those that are not in the log, or were skipped.
+    pub missing: Vec<String>,
 }
 
 /// A line of validation.jsonl; those with a class are in invalid.jsonl too.
@@ -126,7 +142,7 @@ pub fn judge(
         instance_id: instance_id.to_owned(),
         task_checksum: task_checksum.to_owned(),
         class,
-        detail: witness.map(|attempt| detail(attempt, class)),
+        detail: witness.map(|attempt| detail(attempt, class, oracle)),
         nop_reward: reward(nop),
         oracle_reward: reward(oracle),
         verify_sec: seconds.get(seconds.len() / 2).map(|seconds| f64::from(*seconds)),
@@ -178,25 +194,55 @@ fn class<'a>(
         .find(|attempt| attempt.reward.is_some() && !solved(attempt))
     {
         let helped = !with_network.is_empty() && with_network.iter().all(solved);
-        let class = if helped {
-            InvalidClass::NeedsNetwork
-        } else {
-            InvalidClass::OracleFails
+        let class = match () {
+            () if helped => InvalidClass::NeedsNetwork,
+            () if never_ran(attempt) => InvalidClass::TestsDidNotRun,
+            () => InvalidClass::OracleFails,
         };
         return Some((class, attempt));
     }
     if let Some(attempt) = nop.iter().find(|attempt| solved(attempt)) {
         return Some((InvalidClass::PassesBeforeTheFix, attempt));
     }
-    find(&|attempt| attempt.reward.is_none() && attempt.outcome == Outcome::VerifierError)
-        .map(|attempt| (InvalidClass::NoReward, attempt))
+    let attempt = find(&|attempt| attempt.reward.is_none() && attempt.outcome == Outcome::VerifierError)?;
+    let class = if never_ran(attempt) {
+        InvalidClass::TestsDidNotRun
+    } else {
+        InvalidClass::NoReward
+    };
+    Some((class, attempt))
 }
 
-fn detail(attempt: &Attempt, class: Option<InvalidClass>) -> String {
+fn never_ran(attempt: &Attempt) -> bool {
+    attempt.tests.as_ref().is_some_and(|tests| !tests.ran)
+}
+
+/// The first of some names, and how many more there are.
+fn first(names: &[String]) -> String {
+    const NAMED: usize = 3;
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names[..names.len().min(NAMED)].join(", ") + &more
+}
+
+fn detail(attempt: &Attempt, class: Option<InvalidClass>, oracle: &[Attempt]) -> String {
     let mut said = attempt.failure.clone().unwrap_or_else(|| match attempt.reward {
         Some(reward) => format!("reward {reward}"),
         None => attempt.outcome.name().to_owned(),
     });
+    if class == Some(InvalidClass::Flaky) {
+        let earned = oracle.iter().filter(|attempt| attempt.reward >= Some(1.0)).count();
+        said += &format!("; with the solution {earned} of {} trials earn 1", oracle.len());
+    }
+    if let Some(tests) = &attempt.tests {
+        for (what, names) in [("fails", &tests.failed), ("not in the log", &tests.missing)] {
+            if !names.is_empty() {
+                said += &format!("; {what}: {}", first(names));
+            }
+        }
+    }
     if class == Some(InvalidClass::OracleFails) && !attempt.hack_flags.is_empty() {
         said += &format!("; signs of tampering: {}", attempt.hack_flags.join(", "));
     }
@@ -253,65 +299,4 @@ pub(super) fn write_lines<'a, T: Serialize + 'a>(
         }
         Ok::<_, PrepareError>(std::io::Write::write_all(file, &text)?)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attempt(outcome: Outcome, reward: Option<f32>, log: &str) -> Attempt {
-        Attempt {
-            outcome,
-            reward,
-            failure: None,
-            hack_flags: Vec::new(),
-            verify_sec: 1.0,
-            log: log.to_owned(),
-        }
-    }
-
-    #[test]
-    fn trials_tell_what_a_task_is() {
-        let done = |reward: f32| attempt(Outcome::Completed, Some(reward), "");
-        let lost = attempt(Outcome::InfraError, None, "");
-        let none = attempt(Outcome::VerifierError, None, "");
-        let late = Attempt {
-            failure: Some("the tests did not end within 3s and were killed".to_owned()),
-            ..none.clone()
-        };
-        let unbuilt = attempt(Outcome::EnvSetupFailed, None, "");
-        let unpatched = attempt(
-            Outcome::VerifierError,
-            None,
-            "lego: the patch of the tests does not apply",
-        );
-        let (zero, one) = (done(0.0), done(1.0));
-        let row = |nop: &[&Attempt], oracle: &[&Attempt], with_network: &[&Attempt]| {
-            let [nop, oracle, with_network] = [nop, oracle, with_network]
-                .map(|attempts| attempts.iter().map(|one| (*one).clone()).collect::<Vec<_>>());
-            judge("a", "sum", &nop, &oracle, &with_network)
-        };
-        let is = |nop: &[&Attempt], oracle: &[&Attempt], with_network: &[&Attempt], class: Option<InvalidClass>| {
-            let found = row(nop, oracle, with_network).unwrap();
-            assert_eq!(found.class, class, "{nop:?} {oracle:?}");
-        };
-        is(&[&zero, &zero], &[&one, &one], &[], None);
-        is(&[&zero, &lost], &[&one, &one], &[], None);
-        is(&[&one], &[&one], &[], Some(InvalidClass::PassesBeforeTheFix));
-        is(&[&zero], &[&zero], &[], Some(InvalidClass::OracleFails));
-        is(&[&zero], &[&zero], &[&one], Some(InvalidClass::NeedsNetwork));
-        is(&[&zero], &[&zero], &[&zero], Some(InvalidClass::OracleFails));
-        is(&[&zero, &one], &[&one], &[], Some(InvalidClass::Flaky));
-        is(&[&zero], &[&one, &none], &[], Some(InvalidClass::Flaky));
-        is(
-            &[&unbuilt],
-            &[&unbuilt],
-            &[],
-            Some(InvalidClass::EnvironmentDoesNotBuild),
-        );
-        is(&[&unpatched], &[&unpatched], &[], Some(InvalidClass::PatchDoesNotApply));
-        is(&[&zero], &[&late], &[], Some(InvalidClass::Timeout));
-        is(&[&none], &[&none], &[], Some(InvalidClass::NoReward));
-        assert_eq!(row(&[&lost], &[&one], &[]), None, "asked again");
-    }
 }

@@ -12,6 +12,12 @@ pub enum RunDirError {
         #[from]
         source: std::io::Error,
     },
+    /// Nothing is there.
+    #[error("{}: no such folder", dir.display())]
+    Missing {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// A folder that is no run directory.
     #[error("{}: not a run directory: `state.json` is missing", dir.display())]
     NotARun {

@@ -50,7 +50,9 @@ impl RunDir {
         if dir.join(STATE_FILE).is_file() {
             Ok(Self { dir: dir.to_owned() })
         } else {
-            fs::metadata(dir)?;
+            if !dir.exists() {
+                return Err(RunDirError::Missing { dir: dir.to_owned() });
+            }
             Err(RunDirError::NotARun { dir: dir.to_owned() })
         }
     }

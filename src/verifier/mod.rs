@@ -21,7 +21,7 @@ use crate::sandbox::{ExecRequest, Sandbox, SandboxError};
 pub use changes::Changes;
 pub use evidence::{HackFlag, Kind, Scene, Watch, examine, sought};
 pub use owned::{Owned, owned_paths};
-pub use report::{Report, TestSpec, grade_awk, log_formats, log_rules};
+pub use report::{Report, Tally, TestSpec, grade_awk, log_formats, log_rules};
 pub use reward::{Rewards, named as named_rewards};
 
 const VERIFIER_LOGS: &str = "/logs/verifier";

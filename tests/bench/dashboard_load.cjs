@@ -21,6 +21,8 @@ const shown = (page, panel) => page.waitForFunction((id) => document.body.datase
   first.paint_ms = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
   const switches = {};
   for (const turn of ["first", "again"]) {
+    // The first time shards may still be read; the second time all are there.
+    if (turn === "again") await page.waitForFunction(async () => (await (await fetch("api/runs")).json()).runs.every((one) => !one.reading), null, { timeout: 300000, polling: 500 });
     for (const panel of PANELS) {
       const took = await page.evaluate((id) => new Promise((done) => {
         const start = performance.now();

@@ -34,7 +34,7 @@ impl Workspace {
                 "model/config.json",
                 &config.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 8192"),
             )
-            .file("tasks/train.jsonl", "");
+            .file("tasks/train.jsonl", "{}\n");
         for name in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
             std::fs::write(work.path().join("model").join(name), read(name)).unwrap();
         }

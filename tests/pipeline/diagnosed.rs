@@ -104,6 +104,37 @@ fn tasks_that_nobody_can_solve_give_no_signal() {
 }
 
 #[test]
+fn a_grader_that_never_runs_is_named_also_where_no_step_ends() {
+    let runs = tempfile::tempdir().unwrap();
+    for (test, status) in [
+        // It says no reward: the run ends before its first step.
+        ("#!/bin/sh\nno-such-grader-7 cases\n", 3),
+        (
+            "#!/bin/sh\nno-such-grader-7 cases\necho 0 >\"${LEGO_LOGS_DIR:-/logs}/verifier/reward.txt\"\n",
+            0,
+        ),
+    ] {
+        let broken = tasks(runs.path(), 8, |task| task["test"] = json!(test));
+        let run = tempfile::tempdir_in(runs.path()).unwrap();
+        let output = lego(
+            &["train", quickstart().to_str().unwrap(), "--steps", "4"],
+            run.path(),
+            &[&broken],
+        );
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        let report = diagnosis(&run.path().join("quickstart"));
+        assert_eq!(signatures(&report), ["grader-did-not-run"], "{report:#}");
+        assert!(
+            report["findings"][0]["evidence"]
+                .to_string()
+                .contains("no-such-grader-7"),
+            "{report:#}"
+        );
+    }
+}
+
+#[test]
 fn a_parser_that_never_matches_is_a_collapse_of_tool_calls() {
     let runs = tempfile::tempdir().unwrap();
     let config = std::fs::read(quickstart().with_file_name("policy").join("tokenizer_config.json")).unwrap();

@@ -15,6 +15,13 @@ use crate::wiring;
 
 pub(super) fn run(printer: &Printer, args: &BalanceArgs) -> Result<Exit, Failure> {
     let config = match &args.config {
+        Some(file) if file.to_string_lossy().contains("://") => {
+            return Err(Failure::usage(format!(
+                "RUN.TOML: expected a file, found the address {}",
+                file.display()
+            ))
+            .hint(format!("`--replica {}` serves a replica", file.display())));
+        }
         Some(file) => Some(ConfigArgs::of(file.clone()).load(Vec::new())?.config),
         None => None,
     };

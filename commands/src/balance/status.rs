@@ -16,8 +16,13 @@ const PERIOD: Duration = Duration::from_secs(2);
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(super) fn run(printer: &Printer, args: &BalanceArgs, url: &str) -> Result<Exit, Failure> {
+    let url = if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    };
     loop {
-        let rows = wiring::replicas_of(url)?;
+        let rows = wiring::replicas_of(&url)?;
         if args.watch && args.format.format == Format::Auto && args.format.format.chosen() == Format::Table {
             printer.text(CLEAR)?;
         }

@@ -21,6 +21,8 @@ impl From<PipelineError> for Failure {
             PipelineError::Engine(EngineError::Unavailable { .. }) => {
                 return Self::unavailable(text).hint("start the server, or change `engine.endpoints`");
             }
+            PipelineError::Listen { .. } if error.is_unavailable() => Self::unavailable(text).hint(LISTEN),
+            PipelineError::Listen { .. } => Self::usage(text).hint(LISTEN),
             error if error.is_unavailable() => Self::unavailable(text),
             PipelineError::RunDir(RunDirError::Locked { .. }) => {
                 return Self::usage(text)
@@ -38,6 +40,10 @@ impl From<PipelineError> for Failure {
         }
     }
 }
+
+/// What to write where nothing can listen.
+pub(crate) const LISTEN: &str =
+    "expected HOST:PORT of this machine, such as 127.0.0.1:8080; port 0 picks one that is free";
 
 /// Whether there is no room to write to, whatever was to be written.
 fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {

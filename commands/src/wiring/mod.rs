@@ -16,6 +16,7 @@ mod watch;
 pub(crate) use balance::{balance, replicas_of};
 pub(crate) use build::build;
 pub(crate) use export::export;
+pub(crate) use failures::LISTEN;
 pub(crate) use follow::follow;
 pub(crate) use models::{cached_models, fetch_models};
 pub(crate) use plan::plan;

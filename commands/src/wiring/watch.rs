@@ -10,6 +10,9 @@ use lego::trajectory::Outcome;
 use crate::failure::{Failure, Kind};
 use crate::output::{Format, Printer, Progress};
 
+/// Retries of a step that are told one by one.
+const RETRIES_TOLD: u64 = 3;
+
 /// What is being watched.
 #[derive(Default)]
 struct Seen {
@@ -20,6 +23,8 @@ struct Seen {
     finished: u64,
     running: u64,
     failed: u64,
+    /// Tries that failed and were made again.
+    retried: u64,
     reward_sum: f64,
     graded: u64,
     /// Outcomes of which one failure has been shown.
@@ -119,10 +124,19 @@ impl Seen {
             }
             RolloutEvent::Retried { name, attempt, reason } => {
                 self.running = self.running.saturating_sub(1);
-                printer.note(format_args!(
-                    "{name}: try {} failed, trying again: {reason}",
-                    attempt + 1
-                ));
+                self.retried += 1;
+                // An engine that is gone fails every trial alike: some tell of it, the bar counts them all.
+                if self.retried <= RETRIES_TOLD {
+                    printer.note(format_args!(
+                        "{name}: try {} failed, trying again: {reason}",
+                        attempt + 1
+                    ));
+                } else if self.retried == RETRIES_TOLD + 1 {
+                    printer.note(format_args!(
+                        "warning: more tries fail; they are only counted from here on, and in rollout/retries"
+                    ));
+                }
+                self.draw();
             }
             RolloutEvent::Finished {
                 name,
@@ -167,9 +181,14 @@ impl Seen {
             } else {
                 String::new()
             };
+            let retried = if self.retried > 0 {
+                format!(" · {} tried again", self.retried)
+            } else {
+                String::new()
+            };
             bar.set(
                 self.finished,
-                format!("{} running · {} failed{reward}", self.running, self.failed),
+                format!("{} running · {} failed{retried}{reward}", self.running, self.failed),
             );
         }
     }
@@ -207,11 +226,15 @@ fn row(step: u32, steps: u32, metrics: &StepMetrics) -> String {
     line += &format!("  {:.1} s", seconds("timing_s/step"));
     if metrics.get("timing_s/gen").is_some() {
         line += &format!(
-            " (gen {:.1} upd {:.1} sync {:.1})",
+            " (gen {:.1} upd {:.1} sync {:.1}",
             seconds("timing_s/gen"),
             seconds("timing_s/update_actor"),
             seconds("timing_s/sync_weights")
         );
+        if let Some(eval) = metrics.get("timing_s/eval") {
+            line += &format!(" eval {eval:.1}");
+        }
+        line.push(')');
     }
     line
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::pool::{Pool, Replica, lock};
 use super::upstream::{Collected, Upstream};
-use crate::inference::load_of_page;
+use crate::inference::{EngineLoad, load_of_page};
 
 /// Time between probes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -26,6 +26,7 @@ pub(super) async fn watch(pool: Arc<Pool>, replica: Arc<Replica>, path: Arc<str>
     let upstream = replica.upstream.apart();
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_out = false;
     loop {
         tokio::select! {
             () = replica.removed.cancelled() => return,
@@ -37,7 +38,11 @@ pub(super) async fn watch(pool: Arc<Pool>, replica: Arc<Replica>, path: Arc<str>
         match probed {
             Ok(()) => {
                 if replica.circuit().hit() {
-                    tracing::info!(replica = replica.url, "replica is up");
+                    if std::mem::take(&mut was_out) {
+                        tracing::warn!(replica = replica.url, "replica is back");
+                    } else {
+                        tracing::info!(replica = replica.url, "replica is up");
+                    }
                     pool.came_back(&replica);
                 }
                 let left = PATIENCE.saturating_sub(began.elapsed());
@@ -52,6 +57,9 @@ pub(super) async fn watch(pool: Arc<Pool>, replica: Arc<Replica>, path: Arc<str>
             Err(reason) => {
                 if replica.circuit().miss(reason.clone()) {
                     tracing::warn!(replica = replica.url, reason, "replica taken out");
+                    was_out = true;
+                    // What it said of itself is of before.
+                    *lock(&replica.load) = EngineLoad::default();
                     pool.went_out(&replica);
                 }
             }

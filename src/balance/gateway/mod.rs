@@ -14,6 +14,7 @@ mod discover;
 mod health;
 mod key;
 mod measure;
+mod pages;
 mod pool;
 mod refusal;
 mod rows;
@@ -26,6 +27,7 @@ mod wire;
 
 pub use client::{StatusError, replicas_of};
 pub use discover::Discovery;
+pub use pages::use_small_pages;
 pub use rows::{ReplicaRow, SessionRow};
 
 use std::path::PathBuf;

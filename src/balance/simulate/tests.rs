@@ -75,18 +75,25 @@ fn a_watermark_gains_as_much_as_leases() {
 
 #[test]
 fn a_batch_on_four_replicas_ends_sooner_with_leases() {
-    let batch = Scenario {
+    let batch = |seed: u64| Scenario {
         replicas: 4,
         batch: true,
-        ..at("dense32b", 64, 42)
+        ..at("dense32b", 64, seed)
     };
-    let makespan = |name: &str| simulate(&batch, policy(name)).makespan_s.unwrap();
-    let lease = makespan("lease");
+    let makespan = |name: &str, seed: u64| simulate(&batch(seed), policy(name)).makespan_s.unwrap();
+    let lease = makespan("lease", 42);
     assert!(near(lease, 1388.0, 0.1), "{lease}");
     if all() {
-        assert!(near(makespan("cap"), 1672.0, 0.1));
-        assert!(near(makespan("round-robin"), 3280.0, 0.1));
-        assert!(lease < 0.5 * makespan("sticky"));
+        // The last of 64 sessions decides: over 40 draws of the sessions, sticky has a standard deviation of 26%, caps 18%, leases 17%.
+        // The reference is one draw; means of eight, and their ratios, can be compared with it.
+        let mean = |name: &str| (1..=8).map(|seed| makespan(name, seed)).sum::<f64>() / 8.0;
+        let lease = mean("lease");
+        assert!(near(lease, 1388.0, 0.15), "{lease}");
+        for (name, theirs) in [("cap", 1672.0), ("round-robin", 3280.0), ("sticky", 3396.0)] {
+            let ours = mean(name);
+            assert!(near(ours, theirs, 0.15), "{name}: {ours}");
+            assert!(near(ours / lease, theirs / 1388.0, 0.1), "{name}: {ours} {lease}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 "use strict";
 {
   const COLLAPSED = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { const card = entry.target.card; if (card && !card.asked) { card.asked = true; card.load(); } }
+    for (const entry of entries) if (entry.isIntersecting) { const card = entry.target.card; if (card && !card.asked) { card.asked = true; card.show(); card.load(); } }
   }, { rootMargin: "240px" });
 
   lego.view = () => ({ smooth: Number(lego.state.smooth) || 0, x: lego.state.x, log: lego.state.log === "1", clip: lego.state.clip === "1" });
@@ -15,21 +15,27 @@
       Object.assign(this, { metric, runs, options });
       this.keys = options.keys || [metric];
       this.value = lego.h("span", { class: "chart-value" });
-      this.body = lego.h("div", { class: "chart-body" });
-      const pinned = lego.pins().includes(metric);
-      this.pin = lego.button("pin", "pin to the top", () => this.togglePin(), { "aria-pressed": String(pinned) });
+      // A page may have hundreds of cards: what is in one is made once it is seen.
+      this.body = lego.h("div", { class: "chart-body", style: { "min-height": (options.height || 168) + 8 + "px" } });
+      this.tools = lego.h("div", { class: "chart-tools" });
       const about = options.about;
       this.box = lego.h("section", { class: "card chart", data: { metric } },
-        lego.h("header", { class: "chart-head" }, lego.h("h3", { title: about?.help ? `${metric}: ${about.help}${about.unit ? ` [${about.unit}]` : ""}` : metric }, options.title || metric), this.value,
-          lego.h("div", { class: "chart-tools" }, options.pinnable === false ? null : this.pin, lego.button("table", "as a table", () => this.table()), lego.button("down", "CSV", () => this.csv()), lego.button("image", "PNG", () => this.png()), lego.button("grow", "full width", () => this.grow()))),
+        lego.h("header", { class: "chart-head" }, lego.h("h3", { title: about?.help ? `${metric}: ${about.help}${about.unit ? ` [${about.unit}]` : ""}` : metric }, options.title || metric), this.value, this.tools),
         this.body);
       this.box.card = this;
-      this.chart = new lego.Chart(this.body, { height: options.height || 168, label: metric, zero: options.zero, top: options.top, onZoom: (from, to) => lego.set({ from: String(from), to: String(to) }),
-        onHover: (points) => this.showValue(points) });
       COLLAPSED.observe(this.box);
     }
 
-    destroy() { COLLAPSED.unobserve(this.box); this.chart.destroy(); }
+    // It is in view for the first time.
+    show() {
+      const { options, metric } = this;
+      this.pin = lego.button("pin", "pin to the top", () => this.togglePin(), { "aria-pressed": String(lego.pins().includes(metric)) });
+      lego.add(this.tools, options.pinnable === false ? null : this.pin, lego.button("table", "as a table", () => this.table()), lego.button("down", "CSV", () => this.csv()), lego.button("image", "PNG", () => this.png()), lego.button("grow", "full width", () => this.grow()));
+      this.chart = new lego.Chart(this.body, { height: options.height || 168, label: metric, zero: options.zero, top: options.top, onZoom: (from, to) => lego.set({ from: String(from), to: String(to) }),
+        onHover: (points) => this.showValue(points) });
+    }
+
+    destroy() { COLLAPSED.unobserve(this.box); this.chart?.destroy(); }
 
     async load() {
       try {

@@ -27,6 +27,11 @@ lego.add = (node, ...kids) => {
   return node;
 };
 
+// Characters that turn the direction of what follows, hide, or move the cursor: seen, they cannot make a text say something else.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu;
+const COLOURS = /\u001b\[[0-9;]*m/g;
+lego.visible = (text) => text.replace(/\r\n/g, "\n").replace(COLOURS, "").replace(UNSEEN, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
 lego.fill = (node, ...kids) => { node.textContent = ""; return lego.add(node, kids); };
 
 const ICONS = {

@@ -18,17 +18,21 @@
       const note = h("span", { class: "note" });
       lego.add(root, h("div", { class: "toolbar" }, files, h("label", { class: "search" }, lego.icon("search"), search), level, step, follow, wide, note), lines);
       const jump = () => { const at = [...lines.children].find((line) => line.textContent.includes(`step:${step.value} `)); if (at) { follow.setAttribute("aria-pressed", "false"); at.scrollIntoView({ block: "start" }); at.classList.add("here"); } else note.textContent = `step ${step.value} is not in this part of the log`; };
+      // A line of metrics is set out once it is near the view: there are thousands.
+      const near = new IntersectionObserver((entries) => { for (const { target, isIntersecting } of entries) if (isIntersecting) { near.unobserve(target); lego.fill(target, pretty(target.line), "\n"); } }, { root: lines, rootMargin: "200px" });
       const draw = () => {
+        near.disconnect();
         const fits = lego.matcher(lego.state.filter);
         const all = text.split("\n").filter(Boolean);
         const shown = fits ? all.filter((line) => fits(line) && (!level.value || LEVELS.error.test(line) || (level.value === "warn" && LEVELS.warn.test(line)))) : [];
         root.dataset.points = shown.length;
-        lego.fill(lines, shown.slice(-3000).map((line) => h("span", { tabIndex: 0, on: { click: (event) => { if (!getSelection().toString()) event.currentTarget.classList.toggle("open"); }, keydown: (event) => { if (event.key === "Enter") event.currentTarget.classList.toggle("open"); } }, class: "log-line" + (LEVELS.error.test(line) ? " error" : LEVELS.warn.test(line) ? " warn" : "") }, pretty(line), "\n")));
+        lego.fill(lines, shown.slice(-3000).map((line) => watched(line, h("span", { tabIndex: 0, on: { click: (event) => { if (!getSelection().toString()) event.currentTarget.classList.toggle("open"); }, keydown: (event) => { if (event.key === "Enter") event.currentTarget.classList.toggle("open"); } }, class: "log-line" + (LEVELS.error.test(line) ? " error" : LEVELS.warn.test(line) ? " warn" : "") }, line, "\n"))));
         note.textContent = fits ? `${lego.count(shown.length, "line")}${shown.length < all.length ? ` of ${all.length.toLocaleString("en")}` : ""}` : "not a regular expression";
         if (!all.length) lego.fill(lines, lego.empty("Nothing logged yet", run.kind === "import" ? "an imported log is not kept as text" : "lines appear here as the run writes them"));
         else if (!shown.length) lego.fill(lines, lego.empty("Nothing fits", "no line matches: take the filter off"));
         if (follow.getAttribute("aria-pressed") === "true") requestAnimationFrame(() => requestAnimationFrame(() => { lines.scrollTop = lines.scrollHeight; }));
       };
+      const watched = (line, node) => { if (line.startsWith("step:")) { node.line = line; near.observe(node); } return node; };
       const pretty = (line) => line.startsWith("step:") ? line.split(" - ").map((part, n) => [n ? h("span", { class: "faint" }, " · ") : null, n ? part : h("b", {}, part)]) : line;
       const load = async () => {
         const query = { run: run.id };
@@ -42,7 +46,7 @@
         draw();
       };
       await load();
-      return (news) => (news && !lego.exported ? load() : draw());
+      return Object.assign((news) => (news && !lego.exported ? load() : draw()), { destroy: () => near.disconnect() });
     },
   });
 }

@@ -5,7 +5,7 @@
   const LONG = 4000;
 
   const text = (content) => {
-    const shown = typeof content === "string" ? content : JSON.stringify(content, null, 2);
+    const shown = lego.visible(typeof content === "string" ? content : JSON.stringify(content, null, 2));
     if (shown.length <= LONG) return h("pre", { class: "text" }, shown);
     const pre = h("pre", { class: "text" }, shown.slice(0, LONG) + "…");
     return h("div", {}, pre, h("button", { type: "button", class: "button small", on: { click: (event) => { pre.textContent = shown; event.target.remove(); } } }, `show all ${shown.length.toLocaleString("en")} characters`));
@@ -50,7 +50,7 @@
       const raw = tokens.text ? tokens.text[n] : `${id} `;
       const logprob = tokens.logprobs[n];
       const kind = tokens.mask[n] ? (logprob === null ? "sampled" : logprob > -0.1 ? "sampled p4" : logprob > -0.7 ? "sampled p3" : logprob > -2 ? "sampled p2" : "sampled p1") : response < 0 ? "prompt" : "masked";
-      const token = h("span", { class: "token " + kind }, raw.replace(/\n/g, "⏎").replace(/^$/, "∅"));
+      const token = h("span", { class: "token " + kind }, lego.visible(raw.replace(/\n/g, "⏎")).replace(/^$/, "∅"));
       token.about = [`#${position}`, `id ${id}`, response < 0 ? "prompt" : tokens.mask[n] ? "sampled, trains" : "mask 0: context", logprob !== null ? `log-prob ${logprob} (p = ${Math.exp(logprob).toFixed(3)})` : null, response >= 0 && version(response) ? `weights ${version(response)}` : null].filter(Boolean).join(" · ");
       shown.append(token);
       if (raw.includes("\n")) shown.append(h("br"));
@@ -102,11 +102,11 @@
       if (found.missing || found.trouble) body.append(h("p", { class: "message" }, found.missing || found.trouble));
       if (view === "turns") body.append(found.trajectory ? turns(found.trajectory) : lego.empty("No transcript", "the trial ended before the agent said anything; see Tests and Result"), lego.section("Time", lego.duration(trial.total_s), times(trial)));
       else if (view === "tokens") await tokenView(run, index, body).catch((error) => body.append(lego.trouble(error)));
-      else if (view === "verifier") body.append(...(found.verifier || []).map((file) => lego.section(file.name, null, file.text ? h("pre", { class: "text" }, file.text) : h("p", { class: "note" }, "empty"))), ...(found.verifier?.length ? [] : [lego.empty("The tests wrote nothing", "the verifier never began, or its output is gone")]));
-      else if (view === "result") body.append(found.result ? lego.section("result.json", null, h("pre", { class: "text" }, JSON.stringify(found.result, null, 2))) : lego.empty("No result", "the trial's result.json is gone"));
+      else if (view === "verifier") body.append(...(found.verifier || []).map((file) => lego.section(file.name, null, file.text ? h("pre", { class: "text" }, lego.visible(file.text)) : h("p", { class: "note" }, "empty"))), ...(found.verifier?.length ? [] : [lego.empty("The tests wrote nothing", "the verifier never began, or its output is gone")]));
+      else if (view === "result") body.append(found.result ? lego.section("result.json", null, h("pre", { class: "text" }, lego.visible(JSON.stringify(found.result, null, 2)))) : lego.empty("No result", "the trial's result.json is gone"));
       else {
         const shown = h("div", {});
-        const open = async (file) => { const one = await lego.ask("file", { run: run.id, i: String(index), n: String(file.n) }); lego.fill(shown, lego.section(one.name, lego.bytes(one.size), h("pre", { class: "text" }, one.text))); };
+        const open = async (file) => { const one = await lego.ask("file", { run: run.id, i: String(index), n: String(file.n) }); lego.fill(shown, lego.section(one.name, lego.bytes(one.size), h("pre", { class: "text" }, lego.visible(one.text)))); };
         body.append(found.files?.length ? lego.table([{ key: "name", title: "file", kind: "mono" }, { key: "size", title: "size", numeric: true, show: (row) => lego.bytes(row.size) }], found.files, { onPick: (file) => open(file).catch((error) => lego.fill(shown, lego.trouble(error))) }) : lego.empty("No file", "the trial's folder is gone"), shown, found.folder ? h("p", { class: "note" }, "in ", h("code", {}, found.folder)) : "");
       }
       const asked = JSON.stringify([lego.state.i, view, lego.state.segment, lego.state.tokens_from]);

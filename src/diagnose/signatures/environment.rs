@@ -56,7 +56,7 @@ pub(in crate::diagnose) static SIGNATURES: &[Signature] = &[
     Signature {
         id: "grader-did-not-run",
         title: "all rewards are zero, and the grader did not run",
-        needs: "critic/score/mean = 0 on all recent steps, and verifier output that only a grader that did not run writes",
+        needs: "critic/score/mean = 0 on all recent steps, or no step at all, and verifier output that only a grader that did not run writes",
         cause: "The tests never began: the zeros say nothing about the policy.",
         cures: &[
             Cure {
@@ -209,10 +209,13 @@ fn most_said(evidence: &Evidence<'_>) -> Option<String> {
 }
 
 fn grader(evidence: &Evidence<'_>) -> Seen {
-    let Some(reward) = evidence.recent(REWARD) else {
+    let reward = evidence.recent(REWARD);
+    // A run whose trials all have no verdict ends before its first step.
+    let stepless = evidence.raw(REWARD).is_empty();
+    if reward.is_none() && !stepless {
         return Seen::NoData;
-    };
-    if reward.iter().any(|reward| *reward != 0.0) {
+    }
+    if reward.iter().flatten().any(|reward| *reward != 0.0) {
         return Seen::No;
     }
     let ran: Vec<_> = evidence
@@ -229,7 +232,10 @@ fn grader(evidence: &Evidence<'_>) -> Seen {
         return Seen::No;
     }
     let mut said = vec![
-        format!("{REWARD} = 0 for {} of {} steps", reward.len(), reward.len()),
+        reward.map_or_else(
+            || "no trial has a reward, and no step was trained".to_owned(),
+            |reward| format!("{REWARD} = 0 for {} of {} steps", reward.len(), reward.len()),
+        ),
         format!(
             "in {} of the last {} trials the verifier's output says that the tests did not run",
             troubled.len(),
@@ -237,7 +243,12 @@ fn grader(evidence: &Evidence<'_>) -> Seen {
         ),
     ];
     said.push(troubled[0].clone());
-    Match::stop(&[REWARD], said)
+    let seen = Match::stop(&[REWARD], said);
+    if stepless {
+        seen.with_explains(&["no-signal", "crash-loop"])
+    } else {
+        seen
+    }
 }
 
 fn validation(evidence: &Evidence<'_>) -> Seen {

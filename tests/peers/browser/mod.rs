@@ -66,7 +66,7 @@ fn play_hostile(runs: &Path) {
                 folders.push(path);
             } else if path.ends_with("trajectory.json") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                let hostile = "<img src=x onerror=owned=1><script>owned=1</script>";
+                let hostile = "<img src=x onerror=owned=1><script>owned=1</script>\u{202e}gpj";
                 std::fs::write(&path, text.replace("Fix the program.", hostile)).unwrap();
             }
         }

@@ -68,6 +68,7 @@ const visit = async (browser, base, width, colorScheme) => {
   // What an agent wrote stays text.
   await open(page, url, "trajectory");
   expect("an agent's markup is shown as text", (await page.locator(".turns").textContent()).includes("<img src=x onerror=owned=1><script>"));
+  expect("what turns a text's direction is seen", (await page.locator(".turns").textContent()).includes("\u27e8U+202E\u27e9gpj"));
   expect("an agent's markup did nothing", await page.evaluate(() => typeof owned === "undefined"));
   expect("no element of an agent's", (await page.evaluate(() => document.querySelectorAll("img, iframe, object").length)) === 0);
   const episodes = await page.context().newPage();
