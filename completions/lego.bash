@@ -1063,7 +1063,7 @@ _lego() {
             return 0
             ;;
         lego__subcmd__prepare)
-            opts="-o -j -q -v -h --out --index --stage --overwrite --strict --family --hints --template --allow-leaks --repo-cache --offline --base-image --network --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --run --set --backend --jobs --repeats --attempts --policy --format --color --quiet --verbose --no-progress --log-format --help index help"
+            opts="-o -j -q -v -h --out --index --stage --overwrite --strict --family --hints --template --allow-leaks --repo-cache --offline --base-image --network --where --exclude --exclude-index --resemblance --split --seed --keep-invalid --push --run --set --backend --jobs --repeats --attempts --policy --format --color --quiet --verbose --no-progress --log-format --help index help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1082,7 +1082,7 @@ _lego() {
                     return 0
                     ;;
                 --stage)
-                    COMPREPLY=($(compgen -W "convert index validate filter" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "convert index build validate filter" -- "${cur}"))
                     return 0
                     ;;
                 --family)
@@ -1130,6 +1130,10 @@ _lego() {
                     return 0
                     ;;
                 --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --push)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -48,6 +48,7 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_s
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l index -d 'The index of all tasks in the folder; absent: `index.parquet` in it' -r -F
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l stage -d 'What is done, in this order' -r -f -a "convert\t'Records to task folders'
 index\t'Task folders to an index'
+build\t'Makes the images of all tasks'
 validate\t'Tries every task without its solution and with it'
 filter\t'Has a policy try every task'"
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l family -d 'Read all records as this family, whatever their fields' -r
@@ -65,10 +66,11 @@ complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_s
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l resemblance -d 'Share of common word sequences from which tasks resemble each other' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l split -d 'A split of a share of the tasks, by whole repositories, or of the ids in a file; the rest is `train`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l seed -d 'Decides which repositories a share takes' -r
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l push -d 'Push what `build` builds to this registry, as `REGISTRY/<task id, lower-cased>`: `sandbox.registry = "REGISTRY/"` finds it' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l run -d 'Run config with sandboxes, agent and policy' -r -F
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l set -d 'Set a key above it, such as `--set sandbox.timeouts.verifier=5m`; can be repeated' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l backend -d 'What provides the sandboxes (`sandbox.backend`)' -r
-complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`)' -r
+complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -s j -l jobs -d 'Trials at a time (`sandbox.concurrency`); tasks whose images `build` makes at a time, 4 where it is absent' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l repeats -d 'Times that `validate` tries a task without its solution, and with it' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l attempts -d 'Times that `filter` has the policy try a task' -r
 complete -c lego -n "__fish_lego_using_subcommand prepare; and not __fish_seen_subcommand_from index help" -l policy -d 'The policy that `filter` asks: the address of an API, a folder, or `hf:org/name`; absent: what the run config says' -r

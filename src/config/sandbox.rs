@@ -38,7 +38,8 @@ pub struct SandboxSection {
     /// What the agent's network reaches beside the policy; absent: what the task says, else nothing. `allowlist` is the
     /// task's own list.
     pub network: Option<NetworkMode>,
-    /// Where images of tasks are that name none: `<registry><task id, lower-cased>`.
+    /// Where images of tasks are that name none: `<registry><task id, lower-cased>`, by the digest of the task index where that
+    /// has one. `lego prepare --stage build --push` fills it.
     #[schemars(length(min = 1))]
     pub registry: Option<String>,
     /// Beginnings of image names, and what they are replaced by; the longest that fits counts.

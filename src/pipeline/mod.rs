@@ -6,6 +6,7 @@
 
 mod asynchronous;
 mod blocking;
+mod build;
 mod collect;
 mod engine_gauge;
 mod engines;
@@ -44,6 +45,7 @@ mod validate;
 mod validations;
 mod watchdog;
 
+pub use build::{BuildEnd, BuildJob, BuildObserver, BuiltTask, ImageState, build};
 pub use collect::{Check, CollectEnd, CollectJob, collect};
 pub use error::PipelineError;
 pub use evaluation::Evaluation;

@@ -276,20 +276,25 @@ fn backend(config: &RunConfig, options: &StackOptions, trials: &Path) -> Backend
             force_weak: options.force_weak,
             ..LocalOptions::new(&options.init_exe, &options.scratch)
         })),
-        BackendName::Docker => Backend::Docker(Box::new(DockerBackend::new(DockerOptions {
-            read_only: config.scaffold.runtime_mount.clone(),
-            host: config.sandbox.docker.host.clone(),
-            starts: config.sandbox.docker.starts as usize,
-            image_cache: config.sandbox.docker.image_cache.map(|size| size.0),
-            build_logs: Some(trials.join("images")),
-            ..DockerOptions::new(&options.init_exe, &options.scratch)
-        }))),
+        BackendName::Docker => Backend::Docker(Box::new(docker(config, options, trials.join("images")))),
         BackendName::Kubernetes => Backend::Kubernetes(Box::new(KubernetesBackend::new(KubernetesOptions::new(
             &options.init_exe,
             &config.sandbox.kubernetes,
         )))),
         BackendName::Harbor => Backend::Elsewhere,
     }
+}
+
+/// The container engine of `[sandbox.docker]`, which keeps what it says while it builds below `build_logs`.
+pub(super) fn docker(config: &RunConfig, options: &StackOptions, build_logs: PathBuf) -> DockerBackend {
+    DockerBackend::new(DockerOptions {
+        read_only: config.scaffold.runtime_mount.clone(),
+        host: config.sandbox.docker.host.clone(),
+        starts: config.sandbox.docker.starts as usize,
+        image_cache: config.sandbox.docker.image_cache.map(|size| size.0),
+        build_logs: Some(build_logs),
+        ..DockerOptions::new(&options.init_exe, &options.scratch)
+    })
 }
 
 /// Fails where the agent is not in the sandbox, before the first trial does.

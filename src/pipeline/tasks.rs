@@ -76,7 +76,7 @@ impl TaskSet {
         let index = TaskIndex::read(&index_path)?;
         let mut tasks = Vec::with_capacity(index.rows.len());
         for row in &index.rows {
-            let task = Task::load(&index.task_dir(row))?;
+            let task = index.task(row)?;
             warnings.extend(task.warnings.iter().map(ToString::to_string));
             tasks.push(TaskEntry {
                 task: Arc::new(task),

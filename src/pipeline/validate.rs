@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::collect::{Check, CollectEnd, CollectJob, collect};
 use super::tasks::work_folder;
 use super::{PipelineError, PipelineObserver, StackOptions};
-use crate::config::Loaded;
+use crate::config::{BackendName, Loaded};
 use crate::prepare::{Attempt, InvalidClass, ListedTests, ValidationRow, judge, read_validation, write_validation};
 use crate::run_dir::RunDir;
 use crate::task::{IndexRow, NetworkMode};
@@ -58,10 +58,14 @@ pub struct ValidateEnd {
 /// Tries all tasks of which nothing is known yet, and keeps what was found in validation.jsonl and invalid.jsonl.
 pub async fn validate(job: ValidateJob) -> Result<ValidateEnd, PipelineError> {
     let mut known = read_validation(&job.tasks)?;
+    // What a build says counts where sandboxes are made of images.
+    let images = job.loaded.config.sandbox.backend != BackendName::Local;
     known.retain(|id, row| {
-        job.rows
-            .iter()
-            .any(|task| task.instance_id == *id && task.task_checksum.as_ref() == Some(&row.task_checksum))
+        (images || !row.is_of_build())
+            && job
+                .rows
+                .iter()
+                .any(|task| task.instance_id == *id && task.task_checksum.as_ref() == Some(&row.task_checksum))
     });
     let open: Vec<IndexRow> = job
         .rows
@@ -250,7 +254,7 @@ fn listed_tests(folder: &Path) -> Option<ListedTests> {
     })
 }
 
-fn end_of(path: &Path) -> Option<String> {
+pub(super) fn end_of(path: &Path) -> Option<String> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     let mut file = fs_err::File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

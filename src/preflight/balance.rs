@@ -103,7 +103,7 @@ impl Check for Balance {
 
 #[cfg(test)]
 mod tests {
-    use crate::preflight::tests::report;
+    use crate::preflight::fixture::report;
     use crate::preflight::{Purpose, Status};
 
     #[test]

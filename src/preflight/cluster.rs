@@ -9,7 +9,7 @@ use crate::config::{BackendName, Loaded};
 use crate::rollout::image_of;
 use crate::sandbox::kubernetes::{KubernetesBackend, KubernetesOptions};
 use crate::sandbox::{ExecRequest, Image, SandboxError, SandboxSpec};
-use crate::task::{NetworkPolicy, Task, TaskIndex};
+use crate::task::{NetworkPolicy, TaskIndex};
 
 /// Its name.
 pub(super) const ID: &str = "cluster";
@@ -61,7 +61,7 @@ pub(super) fn image_of_a_task(run: &Loaded) -> Option<Image> {
     let paths = data.train.iter().chain(&data.val);
     paths.filter_map(|path| TaskIndex::read(path).ok()).find_map(|index| {
         index.rows.iter().find_map(|row| {
-            let task = Task::load(&index.task_dir(row)).ok()?;
+            let task = index.task(row).ok()?;
             image_of(&task, &run.config.sandbox).filter(|image| matches!(image, Image::Named(_)))
         })
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Check, Context, Finding, Purpose, tasks};
 use crate::config::BackendName;
 use crate::rollout::image_of;
-use crate::sandbox::Image;
+use crate::sandbox::{Image, registry_of};
 
 pub(super) const ID: &str = "images";
 /// So many images or fewer are pulled soon enough.
@@ -72,31 +72,5 @@ impl Check for Images {
             "write `mirror = { \"docker.io/\" = \"your-mirror/\" }` below `[sandbox]`: a registry near the nodes, best one \
              from which they pull lazily (eStargz, Nydus)",
         )]
-    }
-}
-
-/// The registry that an image's name leads to.
-pub(super) fn registry_of(name: &str) -> &str {
-    match name.split_once('/') {
-        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
-        _ => "docker.io",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::registry_of;
-
-    #[test]
-    fn names_lead_to_registries() {
-        for (name, registry) in [
-            ("debian:13", "docker.io"),
-            ("library/debian", "docker.io"),
-            ("ghcr.io/org/x:1", "ghcr.io"),
-            ("localhost/x", "localhost"),
-            ("10.0.0.1:5000/x", "10.0.0.1:5000"),
-        ] {
-            assert_eq!(registry_of(name), registry);
-        }
     }
 }

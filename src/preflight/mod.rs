@@ -32,6 +32,8 @@ mod token_budget;
 mod tool_parser;
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod wrong_files_tests;

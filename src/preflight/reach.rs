@@ -15,7 +15,7 @@ use crate::config::{BackendName, EngineKind, Loaded};
 use crate::rollout::{image_of, reached_by_agent, reached_by_tests};
 use crate::sandbox::docker::{DockerBackend, DockerOptions};
 use crate::sandbox::local::{LocalBackend, LocalOptions};
-use crate::sandbox::{Backend, ExecRequest, Image, Network, Sandbox, SandboxSpec};
+use crate::sandbox::{Backend, ExecRequest, Image, Network, Sandbox, SandboxSpec, registry_of};
 use crate::task::{NetworkMode, NetworkPolicy};
 
 /// Time for one connection.
@@ -114,7 +114,7 @@ fn addresses(run: &Loaded) -> Vec<Named> {
     }
     if config.sandbox.backend == BackendName::Docker {
         let mut add = |key: &'static str, name: &str| {
-            let address = match images::registry_of(name) {
+            let address = match registry_of(name) {
                 "docker.io" => "registry-1.docker.io:443".to_owned(),
                 host if host.contains(':') => host.to_owned(),
                 host => format!("{host}:443"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Context, Finding};
 use crate::rollout::unfit;
-use crate::task::{Task, TaskIndex};
+use crate::task::{Task, TaskError, TaskIndex};
 
 /// Tasks that are named in a message at most.
 const NAMED: usize = 3;
@@ -52,7 +52,7 @@ pub(super) fn look(id: &str, context: Context<'_>, key: &str, path: &Path) -> Op
     let faults: Vec<String> = index
         .rows
         .iter()
-        .filter_map(|row| fault(&index.task_dir(row), context))
+        .filter_map(|row| fault(index.task(row), context))
         .collect();
     let text = format!(
         "{key}: {} of {} tasks of {} cannot be used: {}",
@@ -74,7 +74,7 @@ pub(super) fn named(context: Context<'_>) -> Vec<(&'static str, Vec<Task>)> {
     let read = |(key, path): (&'static str, &std::path::PathBuf)| {
         let is_index = path.is_file() && path.extension().is_some_and(|ending| ending == "parquet");
         let index = is_index.then(|| TaskIndex::read(path).ok()).flatten()?;
-        let load = |row| Task::load(&index.task_dir(row)).ok();
+        let load = |row| index.task(row).ok();
         Some((key, index.rows.iter().filter_map(load).collect()))
     };
     paths.filter_map(read).collect()
@@ -116,8 +116,8 @@ pub(super) fn count(path: &Path) -> u64 {
 }
 
 /// Why this task cannot be used, or not on this backend.
-fn fault(dir: &Path, context: Context<'_>) -> Option<String> {
-    let task = match Task::load(dir) {
+fn fault(opened: Result<Task, TaskError>, context: Context<'_>) -> Option<String> {
+    let task = match opened {
         Ok(task) => task,
         Err(error) => return Some(error.to_string()),
     };

@@ -1,5 +1,6 @@
 //! A file of inline records named in run.toml, prepared into the run directory once.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -47,7 +48,9 @@ pub fn prepare_into(source: &Path, folder: &Path) -> Result<Prepared, PrepareErr
     }
     let input = Source::Stream(source.display().to_string(), Box::new(std::io::Cursor::new(bytes)));
     // Folders of a preparation that was cut short are whole, and those of the same records.
-    let report = convert(input, &out, &ConvertOptions::default(), &mut |_| {})?;
+    let report = convert(input, &out, &ConvertOptions::default(), &mut |_| {
+        ControlFlow::Continue(())
+    })?;
     index(&[out], &index_path, &IndexOptions::default())?;
     Ok(Prepared {
         index: index_path,

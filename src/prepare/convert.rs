@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -16,6 +17,8 @@ use super::repair::Checked;
 use super::repo_cache::RepoCache;
 use super::stage::{Stage, StagedFolder};
 use super::swe::Repair;
+use super::unique::{self, NotUnique};
+use super::warnings::Warnings;
 use super::{PrepareError, PrepareReport, PrepareRow, PrepareStatus, RejectedRow, Source};
 use crate::task::{parse_task_toml, write_atomically};
 
@@ -25,13 +28,17 @@ pub(super) const REPORT_VERSION: u32 = 1;
 /// Converts the records of a source into task folders below `out`, and writes rejected.jsonl and
 /// prepare-report.json there.
 ///
-/// `on_row` hears of every record as it is done. A bad record is rejected with line and reason and the rest
-/// goes on; a source that cannot be split into records is an error.
+/// `on_row` hears of every record as it is done, and says whether there is to be another. A bad record is rejected with line
+/// and reason and the rest goes on; a source that cannot be split into records is an error.
+///
+/// # Errors
+/// [`PrepareError::Stopped`] where there was to be no other: the folders of what is done are in place then, and neither
+/// rejected.jsonl nor prepare-report.json is written.
 pub fn convert(
     source: Source,
     out: &Path,
     options: &ConvertOptions,
-    on_row: &mut dyn FnMut(&PrepareRow),
+    on_row: &mut dyn FnMut(&PrepareRow) -> ControlFlow<()>,
 ) -> Result<PrepareReport, PrepareError> {
     let name = source.name();
     let report = PrepareReport {
@@ -47,29 +54,22 @@ pub fn convert(
         exports: Exports::default(),
         seen: HashMap::new(),
         rejected: Vec::new(),
+        warnings: Warnings::default(),
         report,
     };
-    records(source, &mut |record| {
-        if let Some(row) = run.take(&record)? {
-            on_row(&row);
-        }
-        Ok(())
-    })?;
-    for (line, id, repair) in std::mem::take(&mut run.exports).pairs() {
-        run.report.records += 1;
-        let outcome = match repair {
-            Ok(repair) => run.write_repair(repair, line)?,
-            Err(fault) => Err(fault),
-        };
-        on_row(&run.row((line, None), id, outcome)?);
-    }
+    let converted = run.all(source, on_row);
     let Conversion {
         stage,
         rejected,
-        report,
+        warnings,
+        mut report,
         ..
     } = run;
-    stage.finish()?;
+    if matches!(converted, Ok(()) | Err(PrepareError::Stopped)) {
+        stage.finish()?;
+    }
+    converted?;
+    report.warnings = warnings.lines("records");
     write_atomically(&out.join("rejected.jsonl"), |file| {
         Ok::<_, PrepareError>(file.write_all(&rejected)?)
     })?;
@@ -89,10 +89,37 @@ struct Conversion<'a> {
     exports: Exports,
     seen: HashMap<String, usize>,
     rejected: Vec<u8>,
+    /// About keys of task.toml.
+    warnings: Warnings,
     report: PrepareReport,
 }
 
 impl Conversion<'_> {
+    /// Every record of the source, until `on_row` has enough.
+    fn all(
+        &mut self,
+        source: Source,
+        on_row: &mut dyn FnMut(&PrepareRow) -> ControlFlow<()>,
+    ) -> Result<(), PrepareError> {
+        let mut tell = |row: &PrepareRow| match on_row(row) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(PrepareError::Stopped),
+        };
+        records(source, &mut |record| match self.take(&record)? {
+            Some(row) => tell(&row),
+            None => Ok(()),
+        })?;
+        for (line, id, repair) in std::mem::take(&mut self.exports).pairs() {
+            self.report.records += 1;
+            let outcome = match repair {
+                Ok(repair) => self.write_repair(repair, line)?,
+                Err(fault) => Err(fault),
+            };
+            tell(&self.row((line, None), id, outcome)?)?;
+        }
+        Ok(())
+    }
+
     /// `None` where the record waits for others.
     fn take(&mut self, raw: &RawRecord) -> Result<Option<PrepareRow>, PrepareError> {
         let mut id = None;
@@ -166,7 +193,7 @@ impl Conversion<'_> {
         };
         match status {
             PrepareStatus::Converted => self.report.converted += 1,
-            PrepareStatus::Existing => self.report.existing += 1,
+            PrepareStatus::Existing | PrepareStatus::Built => self.report.existing += 1,
             PrepareStatus::Rejected | PrepareStatus::Dropped => self.report.rejected += 1,
         }
         Ok(PrepareRow {
@@ -175,6 +202,7 @@ impl Conversion<'_> {
             status,
             reason,
             like: None,
+            image: None,
         })
     }
 
@@ -232,10 +260,9 @@ impl Conversion<'_> {
             }
             // Line numbers are those of the file we write, which help nobody with the record.
             Ok((_, warnings)) => {
-                let lines = warnings
-                    .iter()
-                    .map(|warning| format!("line {line}, {id}: {}", warning.message));
-                self.report.warnings.extend(lines);
+                for warning in warnings {
+                    self.warnings.add(&warning.message, || format!("line {line}, {id}"));
+                }
             }
         }
         self.ignore(ignored);
@@ -315,19 +342,24 @@ fn parse(raw: &RawRecord) -> Result<Map<String, Value>, Fault> {
             format!("byte {} of line {} is not UTF-8", error.valid_up_to() + 1, raw.line),
         )
     })?;
-    match serde_json::from_str(text) {
+    match unique::parse(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(fault(
             "not_an_object",
             format!("line {} is JSON, but no object", raw.line),
         )),
-        Err(error) => {
-            let reason = error.to_string();
-            let reason = reason.split(" at line ").next().unwrap_or_default();
+        Err(NotUnique { error, twice }) => {
+            let said = error.to_string();
+            let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
             let line = raw.line + error.line().saturating_sub(1);
+            let (reason, what) = if twice {
+                ("duplicate_key", "one key too many")
+            } else {
+                ("invalid_json", "invalid JSON")
+            };
             Err(fault(
-                "invalid_json",
-                format!("invalid JSON at line {line}, column {}: {reason}", error.column()),
+                reason,
+                format!("{what} at line {line}, column {}: {said}", error.column()),
             ))
         }
     }

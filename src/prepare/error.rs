@@ -20,6 +20,9 @@ pub enum PrepareError {
         /// The folder.
         out: PathBuf,
     },
+    /// It was asked to stop before all records were done.
+    #[error("stopped before all records were converted")]
+    Stopped,
     /// A task or an index that cannot be read or written.
     #[error(transparent)]
     Task(#[from] TaskError),

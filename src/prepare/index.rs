@@ -8,8 +8,11 @@ use fs_err as fs;
 use super::measured::{Measured, read_measured};
 use super::select::{self, Combine, IndexOptions};
 use super::stage::on_all_cores;
-use super::{PrepareError, PrepareRow, PrepareStatus, StageRow, ValidationRow, read_validation};
-use crate::task::{IndexRow, Task, TaskIndex};
+use super::warnings::Warnings;
+use super::{
+    PrepareError, PrepareRow, PrepareStatus, PushedImage, StageRow, ValidationRow, read_pushed, read_validation,
+};
+use crate::task::{IndexRow, SchemaWarning, Task, TaskIndex};
 
 /// What became of the folders.
 #[derive(Debug, Default)]
@@ -78,6 +81,7 @@ pub fn index(sources: &[PathBuf], out: &Path, options: &IndexOptions) -> Result<
             status: PrepareStatus::Dropped,
             reason: Some(reason.to_owned()),
             like,
+            image: None,
         });
         false
     });
@@ -184,11 +188,13 @@ fn of_folder(
     let mut tasks: Vec<PathBuf> = Vec::new();
     let mut known = BTreeMap::new();
     let mut measured = BTreeMap::new();
+    let mut pushed = BTreeMap::new();
     if looks_like_a_task(folder) {
         tasks.push(folder.to_owned());
     } else {
         known = read_validation(folder)?;
         measured = read_measured(folder)?;
+        pushed = read_pushed(folder)?;
         let mut children: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -208,14 +214,19 @@ fn of_folder(
         }
     }
     let mut rows = Vec::new();
+    let mut told = Warnings::default();
     for opened in on_all_cores(&tasks, |folder| row(folder))? {
         match opened {
             Ok((mut row, repo, warnings)) => {
-                report.warnings.extend(warnings);
+                for warning in warnings {
+                    told.add(&warning.message, || {
+                        format!("{}:{}", warning.path.display(), warning.line)
+                    });
+                }
                 if let Some(repo) = repo {
                     repos.insert(row.instance_id.clone(), repo);
                 }
-                match known_of(&mut row, &known, &measured) {
+                match known_of(&mut row, &known, &measured, &pushed) {
                     Some(class) if !options.keep_invalid => *report.dropped.entry(class.to_owned()).or_default() += 1,
                     _ => rows.push(row),
                 }
@@ -223,6 +234,7 @@ fn of_folder(
             Err(broken) => report.broken.push(broken),
         }
     }
+    report.warnings.extend(told.lines("tasks"));
     Ok(rows)
 }
 
@@ -231,6 +243,7 @@ fn known_of(
     row: &mut IndexRow,
     known: &BTreeMap<String, ValidationRow>,
     measured: &BTreeMap<String, Measured>,
+    pushed: &BTreeMap<String, PushedImage>,
 ) -> Option<&'static str> {
     let same = |sum: &String| row.task_checksum.as_ref() == Some(sum);
     if let Some(found) = measured
@@ -240,6 +253,10 @@ fn known_of(
         row.pass_rate = found.pass_rate();
         row.n_attempts = i32::try_from(found.attempts).ok();
         row.n_solved = i32::try_from(found.solved).ok();
+    }
+    if let Some(found) = pushed.get(&row.instance_id).filter(|found| found.is_of(row)) {
+        row.image = Some(found.image.clone());
+        row.image_digest = Some(found.digest.clone());
     }
     let found = known.get(&row.instance_id).filter(|found| same(&found.task_checksum))?;
     row.nop_reward = found.nop_reward;
@@ -255,7 +272,7 @@ fn looks_like_a_task(folder: &Path) -> bool {
         .any(|file| folder.join(file).is_file())
 }
 
-type Opened = (IndexRow, Option<String>, Vec<String>);
+type Opened = (IndexRow, Option<String>, Vec<SchemaWarning>);
 
 /// The row of a task with its repository and the warnings about it, or why it cannot be opened.
 fn row(folder: &Path) -> Result<Result<Opened, String>, PrepareError> {
@@ -263,7 +280,6 @@ fn row(folder: &Path) -> Result<Result<Opened, String>, PrepareError> {
         Ok(task) => task,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let warnings = task.warnings.iter().map(ToString::to_string).collect();
     let metadata = |key: &str| {
         task.config
             .metadata
@@ -288,5 +304,6 @@ fn row(folder: &Path) -> Result<Result<Opened, String>, PrepareError> {
         task_checksum: Some(task.checksum()?),
         ..IndexRow::default()
     };
-    Ok(Ok((row, repo_of(&task), warnings)))
+    let repo = repo_of(&task);
+    Ok(Ok((row, repo, task.warnings)))
 }

@@ -10,6 +10,7 @@ mod error;
 mod family;
 mod fields;
 mod github;
+mod images;
 mod index;
 mod inline_folder;
 mod instruction;
@@ -26,12 +27,15 @@ mod report;
 mod select;
 mod stage;
 mod swe;
+mod unique;
 mod validation;
+mod warnings;
 
 pub use cached::{Prepared, prepare_into};
 pub use convert::convert;
 pub use error::PrepareError;
 pub use family::Family;
+pub use images::{PushedImage, Unbuilt, note_build, read_pushed, write_pushed};
 pub use index::{IndexReport, index, rows as index_rows};
 pub use instruction::{Allowed, TEMPLATE};
 pub use measured::{Measured, read_measured, write_measured, write_summary};
@@ -50,10 +54,13 @@ pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("prepare-rejected", schemars::schema_for!(RejectedRow)),
         ("prepare-validation", schemars::schema_for!(ValidationRow)),
         ("prepare-attempts", schemars::schema_for!(Measured)),
+        ("prepare-images", schemars::schema_for!(PushedImage)),
         ("inline-record", schemars::schema_for!(record::InlineRecord)),
     ]
 }
 
+#[cfg(test)]
+mod convert_tests;
 #[cfg(test)]
 mod repair_tests;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use fs_err as fs;
@@ -33,7 +34,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
 
 fn run_with(text: impl Into<Vec<u8>>, out: &Path, options: &ConvertOptions) -> PrepareReport {
     let source = Source::Stream("r.jsonl".into(), Box::new(Cursor::new(text.into())));
-    convert(source, out, options, &mut |_| {}).unwrap()
+    convert(source, out, options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 fn run(records: &[Value], out: &Path) -> PrepareReport {
@@ -293,5 +294,10 @@ fn records_of_parquet_are_those_of_json() {
         folder_checksum(&of_json.join("o__n-1")).unwrap()
     );
     let broken = Source::Stream("b".into(), Box::new(Cursor::new(b"PAR1 and nothing more".to_vec())));
-    assert!(convert(broken, dir.path(), &ConvertOptions::default(), &mut |_| {}).is_err());
+    assert!(
+        convert(broken, dir.path(), &ConvertOptions::default(), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .is_err()
+    );
 }

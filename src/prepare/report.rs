@@ -15,10 +15,12 @@ use crate::task::write_atomically;
 pub enum PrepareStatus {
     /// A task folder was written.
     Converted,
-    /// A folder of that name was there and was left alone.
+    /// A folder of that name was there and was left alone; of `build`: its image was there.
     Existing,
     /// The record cannot become a task.
     Rejected,
+    /// Its image was pulled, built or pushed.
+    Built,
     /// A stage behind found that the task is none.
     Dropped,
 }
@@ -78,7 +80,7 @@ pub(super) fn noted(note: &str, count: usize) -> BTreeMap<String, usize> {
 
 /// Writes the stages of a preparation as funnel.json; those that ran in an earlier call stay. Gives all of them, in order.
 pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<Vec<StageRow>, PrepareError> {
-    const ORDER: [&str; 4] = ["convert", "validate", "filter", "index"];
+    const ORDER: [&str; 5] = ["convert", "build", "validate", "filter", "index"];
     let path = folder.join("funnel.json");
     let earlier: Vec<StageRow> = match fs_err::read(&path) {
         Ok(text) => serde_json::from_slice(&text).unwrap_or_default(),
@@ -105,7 +107,7 @@ pub fn write_funnel(folder: &Path, stages: &[StageRow]) -> Result<Vec<StageRow>,
 pub struct PrepareRow {
     /// The task's id, where the record has one.
     pub task: Option<String>,
-    /// `convert`, `validate` or `index`.
+    /// `convert`, `build`, `validate` or `index`.
     pub stage: String,
     /// What became of it.
     pub status: PrepareStatus,
@@ -114,6 +116,9 @@ pub struct PrepareRow {
     /// The task of another index that a dropped one resembles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<String>,
+    /// Its image, for `build`: by digest where it was pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// A line of rejected.jsonl.

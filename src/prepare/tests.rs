@@ -1,6 +1,7 @@
 //! Records to folders, and folders to an index.
 
 use std::io::Cursor;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use fs_err as fs;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::task::{Task, TaskIndex, folder_checksum};
 
-fn record(id: &str) -> Value {
+pub(super) fn record(id: &str) -> Value {
     json!({
         "instance_id": id,
         "problem_statement": "The program adds wrongly.",
@@ -23,7 +24,7 @@ fn record(id: &str) -> Value {
     })
 }
 
-fn lines(records: &[Value]) -> Vec<u8> {
+pub(super) fn lines(records: &[Value]) -> Vec<u8> {
     records
         .iter()
         .flat_map(|record| format!("{record}\n").into_bytes())
@@ -39,11 +40,11 @@ fn run_with(input: impl Into<Vec<u8>>, out: &Path, overwrite: bool) -> Result<Pr
             overwrite,
             ..ConvertOptions::default()
         },
-        &mut |_| {},
+        &mut |_| ControlFlow::Continue(()),
     )
 }
 
-fn run(input: impl Into<Vec<u8>>, out: &Path) -> Result<PrepareReport, PrepareError> {
+pub(super) fn run(input: impl Into<Vec<u8>>, out: &Path) -> Result<PrepareReport, PrepareError> {
     run_with(input, out, false)
 }
 
@@ -200,7 +201,7 @@ fn sources_that_cannot_be_split_are_named_with_their_line() {
             Source::of(&dir.path().join("none")),
             dir.path(),
             &ConvertOptions::default(),
-            &mut |_| {}
+            &mut |_| ControlFlow::Continue(())
         )
         .is_err()
     );

@@ -12,7 +12,7 @@ use crate::task::write_atomically;
 use crate::trajectory::Outcome;
 
 /// Version of validation.jsonl and invalid.jsonl.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 const ALL: &str = "validation.jsonl";
 const INVALID: &str = "invalid.jsonl";
 /// Characters of a log's end that are kept.
@@ -108,7 +108,7 @@ pub struct ValidationRow {
     pub oracle_reward: Option<f64>,
     /// Median time of its tests, in seconds.
     pub verify_sec: Option<f64>,
-    /// Trials without and with the solution.
+    /// Trials without and with the solution; 0 where its image could not be made, so that none was run.
     pub attempts: usize,
     /// End of the log that tells most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,7 +255,7 @@ fn detail(attempt: &Attempt, class: Option<InvalidClass>, oracle: &[Attempt]) ->
     said
 }
 
-fn tail(log: &str) -> String {
+pub(super) fn tail(log: &str) -> String {
     let skipped = log.chars().count().saturating_sub(TAIL);
     log.chars().skip(skipped).collect()
 }

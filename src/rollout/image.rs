@@ -49,8 +49,8 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
              an environment/Dockerfile"
         )),
         BackendName::Kubernetes if !matches!(image_of(task, section), Some(Image::Named(_))) => Some(format!(
-            "{folder} has no image that a cluster could pull: set `environment.docker_image` in its task.toml, or configure \
-             `sandbox.registry`"
+            "{folder} has no image that a cluster could pull: set `environment.docker_image` in its task.toml, or have \
+             `lego prepare --stage build --push REGISTRY` push what its Dockerfile builds"
         )),
         BackendName::Kubernetes
             if stages
@@ -65,17 +65,24 @@ pub fn unfit(task: &Task, stages: &[Stage], section: &SandboxSection) -> Option<
     }
 }
 
-/// The task's own `docker_image`; else, where a registry is configured, `<registry><task id, lower-cased>`; else what
-/// its `environment/Dockerfile` builds; else `None`.
+/// The task's own `docker_image`; else, where a registry is configured, [`name_in`] it; else, in a cluster, what the task's
+/// index says; else what its `environment/Dockerfile` builds; else `None`.
 ///
-/// `sandbox.mirror` replaces the beginning of a name that is pulled, the longest that fits.
+/// Where the index pins an image of that name, its digest goes with it. `sandbox.mirror` replaces the beginning of a name
+/// that is pulled, the longest that fits.
 pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
     let named = |name: &str| Image::Named(mirrored(name, &section.mirror));
-    if let Some(image) = &task.config.environment.docker_image {
-        return Some(named(image));
+    let pins = |name: &str| task.pinned.as_deref().filter(|pin| pin.split('@').next() == Some(name));
+    let registry = || section.registry.as_deref().map(|registry| name_in(registry, task));
+    if let Some(name) = task.config.environment.docker_image.clone().or_else(registry) {
+        return Some(named(pins(&name).unwrap_or(&name)));
     }
-    if let Some(registry) = &section.registry {
-        return Some(named(&format!("{registry}{}", task.id.to_lowercase())));
+    if let Some(pinned) = task
+        .pinned
+        .as_deref()
+        .filter(|_| section.backend == BackendName::Kubernetes)
+    {
+        return Some(named(pinned));
     }
     let context = task.dir.join("environment");
     let name = format!("lego/{}", task.id.to_lowercase());
@@ -83,6 +90,25 @@ pub fn image_of(task: &Task, section: &SandboxSection) -> Option<Image> {
         .join("Dockerfile")
         .is_file()
         .then(|| built(task, section, context, name))
+}
+
+/// All that trials of the task start from, each once: what the agent works in comes first.
+pub fn images_of(task: &Task, section: &SandboxSection) -> Vec<Image> {
+    let stages = task.stages().unwrap_or_default();
+    let own = stages.iter().filter_map(|stage| stage.tests_image.as_ref());
+    let tests = own.map(|own| image_of_tests(task, own, section));
+    let mut images: Vec<Image> = Vec::new();
+    for image in image_of(task, section).into_iter().chain(tests) {
+        if !images.contains(&image) {
+            images.push(image);
+        }
+    }
+    images
+}
+
+/// The name, without a tag, by which a task's image is looked for in a registry: `<registry><task id, lower-cased>`.
+pub fn name_in(registry: &str, task: &Task) -> String {
+    format!("{registry}{}", task.id.to_lowercase())
 }
 
 /// What tests start from that have an image of their own.
@@ -168,6 +194,28 @@ mod tests {
         let named = |name: &str| Some(Image::Named(name.to_owned()));
         assert_eq!(image_of(&plain, &section), named("reg:5000/swe/fix__me-1"));
         assert_eq!(image_of(&own, &section), named("docker.io/library/python:3"));
+        let pinned = |name: &str| {
+            let mut task = plain.clone();
+            task.pinned = Some(format!("{name}@sha256:1"));
+            task
+        };
+        let pushed = pinned("reg:5000/swe/fix__me-1");
+        assert_eq!(image_of(&pushed, &section), named("reg:5000/swe/fix__me-1@sha256:1"));
+        // Another registry's digest says nothing of this one's.
+        let elsewhere = pinned("other/fix__me-1");
+        assert_eq!(image_of(&elsewhere, &section), named("reg:5000/swe/fix__me-1"));
+        let cluster = SandboxSection {
+            backend: BackendName::Kubernetes,
+            ..SandboxSection::default()
+        };
+        assert_eq!(image_of(&elsewhere, &cluster), named("other/fix__me-1@sha256:1"));
+        assert_eq!(unfit(&elsewhere, &[], &cluster), None);
+        assert!(unfit(&plain, &[], &cluster).unwrap().contains("--stage build --push"));
+        let local = SandboxSection {
+            backend: BackendName::Docker,
+            ..SandboxSection::default()
+        };
+        assert!(matches!(image_of(&elsewhere, &local), Some(Image::Build { .. })));
         for (from, to) in [
             ("docker.io/", "mirror/"),
             ("docker.io/library/", "near/lib-"),
@@ -177,5 +225,21 @@ mod tests {
         }
         assert_eq!(image_of(&own, &section), named("near/lib-python:3"));
         assert_eq!(image_of(&plain, &section), named("reg:5000/swe/fix__me-1"));
+    }
+
+    #[test]
+    fn tests_with_an_image_of_their_own_need_that_one_too() {
+        let section = SandboxSection::default();
+        let toml = "[verifier.environment]\ndocker_image = \"grader:1\"\n";
+        let (_root, graded) = task(toml, true);
+        let names: Vec<String> = images_of(&graded, &section)
+            .into_iter()
+            .map(|image| match image {
+                Image::Named(name) | Image::Build { name, .. } => name,
+            })
+            .collect();
+        assert_eq!(names, ["lego/fix__me-1", "grader:1"]);
+        let (_same_root, same) = task(&format!("[environment]\ndocker_image = \"grader:1\"\n{toml}"), false);
+        assert_eq!(images_of(&same, &section), [Image::Named("grader:1".to_owned())]);
     }
 }

@@ -29,7 +29,7 @@ pub use evaluate::{EvalReport, SeriesScore, pass_at_k, score};
 pub use event::{Observer, RolloutEvent};
 pub(crate) use harbor::without_effect;
 pub use harbor::{Harbor, HarborAgent, HarborError};
-pub use image::{image_of, unfit};
+pub use image::{image_of, images_of, name_in, unfit};
 pub use network::{of_agent as reached_by_agent, of_verifier as reached_by_tests};
 pub use plan::{Purpose, TrialPlan, group_plans};
 pub use pool::run_all;

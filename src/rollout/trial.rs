@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::harbor::Harbor;
 use super::harden::Ready;
-use super::image::image_of;
+use super::image::images_of;
 use super::outcome::{Failure, chain};
 use super::trial_files::{Ended, Spans, since};
 use super::trial_spec::TEARDOWN;
@@ -161,7 +161,7 @@ impl TrialContext {
         let context = Arc::clone(self);
         tokio::spawn(async move {
             let section = &context.sandbox_section;
-            let images: Vec<Image> = tasks.iter().filter_map(|task| image_of(task, section)).collect();
+            let images: Vec<Image> = tasks.iter().flat_map(|task| images_of(task, section)).collect();
             let fetching = stream::iter(images).for_each_concurrent(FETCHES, |image| {
                 let context = Arc::clone(&context);
                 async move {

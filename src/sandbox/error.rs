@@ -60,6 +60,14 @@ pub enum SandboxError {
         /// Whether no other try can help: there is no such image, or its Dockerfile is wrong.
         last: bool,
     },
+    /// An image could not be brought to a registry.
+    #[error("image `{image}` could not be pushed: {reason}")]
+    Push {
+        /// Its name there.
+        image: String,
+        /// The words of engine and registry.
+        reason: String,
+    },
     /// The container engine cannot be used.
     #[error("{what}: {reason}")]
     Engine {

@@ -20,7 +20,7 @@ mod tree;
 pub use backend::Backend;
 pub use error::SandboxError;
 pub use init::{INIT_COMMAND, init_main};
-pub use spec::{ExecOutput, ExecRequest, Image, Isolation, Limits, Network, SandboxSpec, mirrored};
+pub use spec::{ExecOutput, ExecRequest, Image, Isolation, Limits, Network, SandboxSpec, mirrored, registry_of};
 
 use std::path::Path;
 

@@ -74,6 +74,14 @@ pub fn mirrored(name: &str, mirror: &BTreeMap<String, String>) -> String {
     }
 }
 
+/// The registry that an image's name leads to.
+pub fn registry_of(name: &str) -> &str {
+    match name.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
+        _ => "docker.io",
+    }
+}
+
 /// Resource limits; `None` is the machine's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
@@ -176,4 +184,22 @@ pub enum Isolation {
     /// Namespaces are not allowed here: a copied working folder, landlock where the kernel has it, no new
     /// privileges, limits. The text says what is not isolated.
     Weak(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::registry_of;
+
+    #[test]
+    fn names_lead_to_registries() {
+        for (name, registry) in [
+            ("debian:13", "docker.io"),
+            ("library/debian", "docker.io"),
+            ("ghcr.io/org/x:1", "ghcr.io"),
+            ("localhost/x", "localhost"),
+            ("10.0.0.1:5000/x", "10.0.0.1:5000"),
+        ] {
+            assert_eq!(registry_of(name), registry);
+        }
+    }
 }

@@ -20,6 +20,8 @@ pub struct Task {
     pub id: String,
     /// task.toml, or its defaults where there is none.
     pub config: TaskConfig,
+    /// Its image by digest, as `name@sha256:…`, where it was opened by an index that pins it.
+    pub pinned: Option<String>,
     /// What in task.toml is not understood.
     pub warnings: Vec<SchemaWarning>,
     instruction: String,
@@ -82,6 +84,7 @@ impl Task {
             dir: dir.to_owned(),
             id,
             config,
+            pinned: None,
             warnings,
             instruction,
         })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{TaskError, index_parquet};
+use super::{Task, TaskError, index_parquet};
 
 /// One task of an index.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +39,15 @@ pub struct IndexRow {
     pub flaky: Option<bool>,
     /// SHA-256 of the folder's content.
     pub task_checksum: Option<String>,
+}
+
+impl IndexRow {
+    /// The image by its digest, where the row names both.
+    pub fn pinned(&self) -> Option<String> {
+        let (image, digest) = (self.image.as_ref()?, self.image_digest.as_ref()?);
+        let pins = digest.starts_with("sha256:") && !image.contains('@');
+        pins.then(|| format!("{image}@{digest}"))
+    }
 }
 
 /// A task index: Parquet on disk.
@@ -82,6 +91,16 @@ impl TaskIndex {
             }
         }
         index_parquet::write(path, &rows)
+    }
+
+    /// Opens a row's task, with the image that the row pins.
+    ///
+    /// # Errors
+    /// As [`Task::load`].
+    pub fn task(&self, row: &IndexRow) -> Result<Task, TaskError> {
+        let mut task = Task::load(&self.task_dir(row))?;
+        task.pinned = row.pinned();
+        Ok(task)
     }
 
     /// The folder of a row's task.

@@ -1,5 +1,9 @@
 //! `lego prepare`.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use crate::workspace::Workspace;
 
 /// Two records that make tasks, and two that do not.
@@ -57,4 +61,53 @@ fn no_records_and_no_file() {
             .lego(&["prepare", "issues.jsonl"])
     );
     insta::assert_snapshot!(Workspace::new().lego(&["prepare", "nowhere.jsonl"]));
+}
+
+#[test]
+fn an_interrupted_conversion_says_what_is_done_and_goes_on() {
+    let work = Workspace::new().file("issues.jsonl", RECORDS);
+    let mut command = work.command(&["prepare", "-"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut input = running.stdin.take().unwrap();
+    let hidden = work.path().join(format!("tasks/.prepare-{}.tmp", running.id()));
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !hidden.exists() {
+        assert!(Instant::now() < deadline, "it does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = running.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
+    let stopping = told.next().unwrap().unwrap();
+    assert!(stopping.starts_with("stopping: waits for the folders"), "{stopping}");
+    // The end comes with the record at hand.
+    writeln!(input, "{}", RECORDS.lines().next().unwrap()).unwrap();
+    let said: Vec<String> = told.map(Result::unwrap).collect();
+    drop(input);
+    assert_eq!(running.wait().unwrap().code(), Some(130), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|line| line.starts_with("stopped after 1 records of -: 1 task folders written to tasks,")),
+        "{said:?}"
+    );
+    assert!(work.path().join("tasks/one/tests/test.sh").is_file());
+    assert!(!work.path().join("tasks/two").exists() && !work.path().join("tasks/index.parquet").exists());
+    let again = work.lego(&["prepare", "issues.jsonl", "--format", "table"]);
+    assert!(again.contains("there already 1"), "{again}");
+}
+
+#[test]
+fn images_are_asked_for_where_there_are_any() {
+    let work = Workspace::new().file("issues.jsonl", RECORDS);
+    work.lego(&["prepare", "issues.jsonl"]);
+    let no_engine = ["--set", "sandbox.docker.host=unix:///nowhere/docker.sock"];
+    insta::assert_snapshot!(work.lego(&["prepare", "--push", "reg:5000/team", "issues.jsonl"]));
+    insta::assert_snapshot!(work.lego(&["prepare", "--stage", "build"]));
+    let build = ["prepare", "--stage", "build", "--backend", "docker"];
+    insta::assert_snapshot!(work.lego(&[&build[..], &no_engine, &["--push", "https://reg/team"]].concat()));
+    insta::assert_snapshot!(work.lego(&[&build[..], &no_engine].concat()));
 }

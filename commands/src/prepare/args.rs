@@ -16,6 +16,7 @@ Examples:
   lego prepare issues.jsonl
   lego prepare issues.jsonl -o data/tasks --index data/train.parquet --strict
   lego prepare export.jsonl --repo-cache repos --stage convert,index,validate --backend docker
+  lego prepare -o data/tasks --stage build --backend docker --jobs 8 --push registry.example.com:5000/team
   lego prepare -o data/tasks --stage filter --attempts 4 --where 'pass_rate > 0 && pass_rate < 1' --policy http://host:8000/v1
   lego prepare issues.jsonl | jq -r 'select(.status==\"rejected\").reason' | sort | uniq -c
   lego prepare index tasks -o tasks.parquet --split val=0.1 --exclude-index eval.parquet";
@@ -26,8 +27,9 @@ Examples:
 /// pull requests) and records with their files inline. One that cannot be used is listed with its line and reason in
 /// `rejected.jsonl` and the others go on. Folders that are there stay as they are.
 ///
-/// `--stage validate` tries every task without its solution and with it: those that are no tasks are listed with what was
-/// seen in `invalid.jsonl`. `--stage filter` has a policy try them, and keeps those that `--where` describes. Both go on
+/// `--stage build` makes the images of all tasks, under the names that trials ask for; what does not build is listed like that,
+/// too. With `--push` it brings what was built to a registry, for clusters, which build nothing. `--stage validate` tries every task without its solution and with it: those that are no tasks are listed with what was
+/// seen in `invalid.jsonl`. `--stage filter` has a policy try them, and keeps those that `--where` describes. All go on
 /// where they were stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -57,6 +59,8 @@ pub(crate) struct PrepareArgs {
     #[command(flatten)]
     pub(super) select: SelectArgs,
     #[command(flatten)]
+    pub(crate) build: BuildArgs,
+    #[command(flatten)]
     pub(crate) trials: TrialArgs,
     #[command(flatten)]
     pub(crate) format: FormatArg,
@@ -69,6 +73,8 @@ pub(crate) enum StageName {
     Convert,
     /// Task folders to an index
     Index,
+    /// Makes the images of all tasks
+    Build,
     /// Tries every task without its solution and with it
     Validate,
     /// Has a policy try every task
@@ -151,6 +157,15 @@ pub(crate) struct SelectArgs {
     keep_invalid: bool,
 }
 
+/// What becomes of images.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Images")]
+pub(crate) struct BuildArgs {
+    /// Push what `build` builds to this registry, as `REGISTRY/<task id, lower-cased>`: `sandbox.registry = "REGISTRY/"` finds it
+    #[arg(long, value_name = "REGISTRY")]
+    pub(crate) push: Option<String>,
+}
+
 /// How tasks are tried.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Trials")]
@@ -164,7 +179,7 @@ pub(crate) struct TrialArgs {
     /// What provides the sandboxes (`sandbox.backend`)
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
-    /// Trials at a time (`sandbox.concurrency`)
+    /// Trials at a time (`sandbox.concurrency`); tasks whose images `build` makes at a time, 4 where it is absent
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) jobs: Option<u32>,
     /// Times that `validate` tries a task without its solution, and with it

@@ -2,7 +2,7 @@
 
 mod args;
 
-use lego::prepare::{Combine, IndexReport, PrepareError, Source, StageRow, index};
+use lego::prepare::{Combine, IndexReport, PrepareError, StageRow, index};
 
 pub(crate) use args::PrepareArgs;
 use args::{CombineArg, IndexArgs, Only, StageName};
@@ -22,6 +22,9 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
     if let Some(Only::Index(only)) = args.only {
         return run_index(printer, &only);
     }
+    if args.build.push.is_some() && !args.has(StageName::Build) {
+        return Err(Failure::usage("--push is given, and `--stage` has no `build`"));
+    }
     let options = args.convert_options()?;
     let mut select = args.select.options(Combine::Union)?;
     let mut funnel: Vec<StageRow> = Vec::new();
@@ -34,7 +37,9 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
                 let index = format!("`lego prepare index {}` indexes task folders", source.display());
                 return Err(Failure::usage(why).hint(index));
             }
-            let (report, done) = wiring::convert(printer, Source::of(source), &args.out, &options)?;
+            let Some((report, done)) = wiring::convert(printer, source, &args.out, &options)? else {
+                return Ok(Exit::Interrupted);
+            };
             rejected = report.rejected;
             funnel.push(report.stage());
             rows = done;
@@ -55,7 +60,10 @@ pub(crate) fn run(printer: &Printer, args: PrepareArgs) -> Result<Exit, Failure>
     let filter = select.filter.take();
     let folder = std::slice::from_ref(&args.out);
     let mut stopped = false;
-    if args.has(StageName::Validate) {
+    if args.has(StageName::Build) {
+        stopped = wiring::build(printer, &args, &mut funnel, &mut rows)?;
+    }
+    if args.has(StageName::Validate) && !stopped {
         stopped = wiring::validate(printer, &args, &mut funnel, &mut rows)?;
     }
     if args.has(StageName::Filter) && !stopped {

@@ -1,6 +1,7 @@
 //! From arguments to the library's pipeline: the one place that the commands call it from.
 
 mod balance;
+mod build;
 mod export;
 mod failures;
 mod follow;
@@ -14,6 +15,7 @@ mod train;
 mod watch;
 
 pub(crate) use balance::{balance, replicas_of};
+pub(crate) use build::build;
 pub(crate) use export::export;
 pub(crate) use failures::LISTEN;
 pub(crate) use follow::follow;

@@ -1,12 +1,15 @@
 //! The stages of `lego prepare` over the library.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lego::config::{ConfigFile, Loaded, Override};
-use lego::pipeline::{MeasureJob, ValidateJob};
+use lego::pipeline::{MeasureJob, PipelineError, ValidateJob};
 use lego::prepare::{
-    ConvertOptions, IndexOptions, IndexReport, PrepareReport, PrepareRow, PrepareStatus, Source, StageRow, index_rows,
-    read_validation, write_summary,
+    ConvertOptions, IndexOptions, IndexReport, PrepareError, PrepareReport, PrepareRow, PrepareStatus, Source,
+    StageRow, index_rows, read_validation, write_summary,
 };
 use lego::task::IndexRow;
 
@@ -17,23 +20,67 @@ use crate::output::Printer;
 use crate::preflight;
 use crate::prepare::PrepareArgs;
 
-/// Records to task folders.
+/// Records to task folders; `None` where it was told to stop on the way.
 pub(crate) fn convert(
     printer: &Printer,
-    source: Source,
+    source: &Path,
     out: &Path,
     options: &ConvertOptions,
-) -> Result<(PrepareReport, Vec<PrepareRow>), Failure> {
+) -> Result<Option<(PrepareReport, Vec<PrepareRow>)>, Failure> {
     let bar = printer.progress("convert", None);
-    let mut rows: Vec<PrepareRow> = Vec::new();
-    let mut rejected = 0;
-    let report = lego::prepare::convert(source, out, options, &mut |row: &PrepareRow| {
-        rejected += usize::from(row.status == PrepareStatus::Rejected);
-        rows.push(row.clone());
-        bar.set(rows.len() as u64, format!("{rejected} rejected"));
+    let seen: Arc<Mutex<Vec<PrepareRow>>> = Arc::default();
+    let (rows, drawn) = (Arc::clone(&seen), bar.clone());
+    // Whether it came to an end in order, all folders in place.
+    let orderly = Arc::new(AtomicBool::new(false));
+    let ends_in_order = Arc::clone(&orderly);
+    let (from, to, how) = (source.to_owned(), out.to_owned(), options.clone());
+    let ended = until_stopped(printer, "the folders that are being written", |stop| async move {
+        let work = tokio::task::spawn_blocking(move || {
+            let mut rejected = 0;
+            lego::prepare::convert(Source::of(&from), &to, &how, &mut |row: &PrepareRow| {
+                let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+                rejected += usize::from(row.status == PrepareStatus::Rejected);
+                rows.push(row.clone());
+                drawn.set(rows.len() as u64, format!("{rejected} rejected"));
+                if stop.finish.is_cancelled() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+        });
+        match work.await {
+            Ok(Err(PrepareError::Stopped)) => {
+                ends_in_order.store(true, Ordering::Release);
+                Err(PipelineError::Stopped)
+            }
+            Ok(ended) => Ok(ended),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => Err(PipelineError::Worker(error.to_string())),
+        }
     });
     bar.finish();
-    let report = report?;
+    let rows = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    let Some(ended) = ended? else {
+        let of = |status| rows.iter().filter(|row| row.status == status).count();
+        let lost = if orderly.load(Ordering::Acquire) {
+            ""
+        } else {
+            " (those of the last seconds may be missing)"
+        };
+        printer.note(format_args!(
+            "stopped after {} records of {}: {} task folders written to {}{lost}, {} there already, {} rejected; nothing is \
+             indexed yet; the same command goes on with the rest",
+            rows.len(),
+            source.display(),
+            of(PrepareStatus::Converted),
+            out.display(),
+            of(PrepareStatus::Existing),
+            of(PrepareStatus::Rejected),
+        ));
+        return Ok(None);
+    };
+    let report = ended??;
     for warning in &report.warnings {
         printer.note(format_args!("warning: {warning}"));
     }
@@ -43,11 +90,11 @@ pub(crate) fn convert(
     if report.records == 0 {
         return Err(Failure::nothing_selected(format!("no records in {}", report.source)));
     }
-    Ok((report, rows))
+    Ok(Some((report, rows)))
 }
 
 /// The run config that the trials take; without a file, defaults.
-fn config(args: &PrepareArgs, flags: Vec<Override>) -> Result<Loaded, Failure> {
+pub(super) fn config(args: &PrepareArgs, flags: Vec<Override>) -> Result<Loaded, Failure> {
     let trials = &args.trials;
     let file = match &trials.run {
         Some(path) => ConfigFile::Path(path.clone()),
@@ -68,6 +115,15 @@ fn config(args: &PrepareArgs, flags: Vec<Override>) -> Result<Loaded, Failure> {
     load_layers(file, &trials.set, own.into_iter().flatten().chain(flags).collect())
 }
 
+/// The tasks of the folder, also those that were found to be none.
+pub(super) fn all_tasks(args: &PrepareArgs) -> Result<Vec<IndexRow>, Failure> {
+    let all = IndexOptions {
+        keep_invalid: true,
+        ..IndexOptions::default()
+    };
+    tasks(args, &all)
+}
+
 fn tasks(args: &PrepareArgs, select: &IndexOptions) -> Result<Vec<IndexRow>, Failure> {
     let mut report = IndexReport::default();
     let (rows, _) = index_rows(std::slice::from_ref(&args.out), select, &mut report)?;
@@ -84,11 +140,7 @@ pub(crate) fn validate(
     funnel: &mut Vec<StageRow>,
     rows: &mut Vec<PrepareRow>,
 ) -> Result<bool, Failure> {
-    let all = IndexOptions {
-        keep_invalid: true,
-        ..IndexOptions::default()
-    };
-    let tasks = tasks(args, &all)?;
+    let tasks = all_tasks(args)?;
     let total = tasks.len();
     let job = ValidateJob {
         loaded: config(args, Vec::new())?,
@@ -131,8 +183,13 @@ pub(crate) fn validate(
             "{id}: its trials failed here; the same command tries it again"
         ));
     }
+    let told_by_build: Vec<String> = rows
+        .iter()
+        .filter(|row| row.stage == "build" && row.status == PrepareStatus::Dropped)
+        .filter_map(|row| row.task.clone())
+        .collect();
     for row in read_validation(&args.out)?.into_values() {
-        if let Some(class) = row.class {
+        if let Some(class) = row.class.filter(|_| !told_by_build.contains(&row.instance_id)) {
             printer.note(format_args!(
                 "{}: {}: {}",
                 row.instance_id,
@@ -145,6 +202,7 @@ pub(crate) fn validate(
                 status: PrepareStatus::Dropped,
                 reason: Some(class.name().to_owned()),
                 like: None,
+                image: None,
             });
         }
     }

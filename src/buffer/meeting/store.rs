@@ -65,6 +65,11 @@ impl Meeting {
             .strip_prefix("file://")
             .or((!place.contains("://")).then_some(place));
         if let Some(folder) = local {
+            if folder.is_empty() || Path::new(folder).is_file() {
+                return Err(wrong(
+                    "expected a folder, which is made where it is missing, or a bucket's URL".to_owned(),
+                ));
+            }
             let folder = std::path::absolute(folder)?;
             fs::create_dir_all(&folder)?;
             let store = LocalFileSystem::new_with_prefix(&folder).map_err(|error| wrong(error.to_string()))?;

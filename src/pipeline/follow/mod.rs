@@ -196,6 +196,8 @@ impl Follower<'_> {
                     return Ok(());
                 }
             }
+            // Also those of a group that there was room for only in part.
+            self.rollouter.begin();
             while !stopping && self.rollouter.has_room() {
                 let Some(group) = self.claims.next(&self.tasks, &said).await? else {
                     break;

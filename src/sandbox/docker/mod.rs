@@ -5,6 +5,7 @@
 //! unless it is asked for; the way to the proxy is a listener that the init hands out. When the owning process ends
 //! in any way, the socket closes, process 1 ends, and the engine removes the container.
 
+mod ahead;
 mod client;
 mod container;
 mod images;
@@ -139,14 +140,6 @@ impl DockerBackend {
             started
         })
         .await
-    }
-
-    /// Makes the image be there before a sandbox asks for it.
-    ///
-    /// # Errors
-    /// When it could not be pulled or built.
-    pub async fn fetch(&self, image: &Image) -> Result<(), SandboxError> {
-        self.images.get(self.client().await?, image).await.map(drop)
     }
 
     /// Removes the containers and folders of dead owners; gives their names.

@@ -50,8 +50,8 @@ pub(super) async fn start(
         Some(Image::Build { context, .. }) => {
             return Err(SandboxError::Image {
                 image: context.display().to_string(),
-                reason: "the `kubernetes` backend builds no images: push what its Dockerfile builds to a registry, and name \
-                         it in `environment.docker_image` of task.toml or configure `sandbox.registry`"
+                reason: "the `kubernetes` backend builds no images: `lego prepare --stage build --push REGISTRY` pushes what \
+                         its Dockerfile builds to where `sandbox.registry` finds it"
                     .to_owned(),
                 last: true,
             });

@@ -2,6 +2,8 @@
 //! image in it by `LEGO_TEST_IMAGE`; where there can be none, there is nothing to test.
 
 mod images;
+mod push;
+pub(crate) mod registry;
 mod trials;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +20,9 @@ pub(crate) fn image() -> Option<String> {
 
 /// Gives 1 where the agent left `done`.
 const TEST: &str = "#!/bin/sh\n[ -e done ] && reward=1\necho \"${reward:-0}\" >/logs/verifier/reward.txt\n";
+
+/// Leaves it.
+const SOLUTION: &str = "#!/bin/sh\n: >done\n";
 
 /// Task folders and a run on them.
 struct Run {

@@ -1,7 +1,7 @@
 //! Pods: on a server of ours that makes them of containers and fails on demand (`fake`), and, where `LEGO_TEST_CLUSTER`
 //! names the kubeconfig of a real cluster that has the image `LEGO_TEST_IMAGE`, there too.
 
-mod fake;
+pub(crate) mod fake;
 mod faults;
 mod trials;
 

@@ -1,6 +1,8 @@
 //! Repositories with a history to tasks: their issues are converted, tried without and with the solution, and looked over for
 //! what would give the solution away.
 
+mod images;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

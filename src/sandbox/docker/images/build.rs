@@ -11,7 +11,7 @@ use bollard::query_parameters::BuildImageOptionsBuilder;
 use futures_util::StreamExt;
 
 use super::pull::follow;
-use super::{Why, refused};
+use super::{Why, credentials, refused};
 use crate::sandbox::mirrored;
 use crate::task::sha256_hex;
 
@@ -37,7 +37,8 @@ pub(super) async fn build(
     let packed = blocking(move || pack(&folder, &mirror)).await;
     let packed = packed.map_err(|error| Why::now(format!("{}: {error}", context.display())))?;
     let options = BuildImageOptionsBuilder::new().t(name).rm(true).forcerm(true).build();
-    let progress = client.build_image(options, None, Some(bollard::body_full(packed.into())));
+    let who = Some(credentials::all()).filter(|all| !all.is_empty());
+    let progress = client.build_image(options, who, Some(bollard::body_full(packed.into())));
     let words = progress.map(|event| {
         let event = event.map_err(refused)?;
         match event.error_detail.and_then(|detail| detail.message) {
@@ -47,7 +48,8 @@ pub(super) async fn build(
         }
     });
     let mut said = String::new();
-    let ended = follow(words, timeout, "the build", |word| {
+    // A step of a build may be silent for as long as the build may take.
+    let ended = follow(words, (timeout, timeout), "the build", |word| {
         if said.len() < LOG {
             said.push_str(word);
         }

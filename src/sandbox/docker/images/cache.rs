@@ -22,7 +22,7 @@ const PULLED: &str = "lego/pulled";
 /// Makes a new image ours.
 pub(super) async fn mark(client: &Docker, name: &str, found: &Found) {
     if !name.starts_with(OURS) {
-        tag(client, &found.id, PULLED, &short(&found.id)).await;
+        note(client, &found.id, PULLED, &short(&found.id)).await;
     }
 }
 
@@ -33,18 +33,23 @@ pub(super) async fn use_again(client: &Docker, name: &str, found: &Found) {
         return;
     };
     tracing::debug!(image = name, "used again");
-    tag(client, &found.id, repository, version).await;
+    note(client, &found.id, repository, version).await;
 }
 
 fn short(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(16).collect()
 }
 
-async fn tag(client: &Docker, id: &str, repository: &str, version: &str) {
-    let options = TagImageOptionsBuilder::new().repo(repository).tag(version).build();
-    if let Err(error) = answer(client.tag_image(id, Some(options))).await {
+async fn note(client: &Docker, id: &str, repository: &str, version: &str) {
+    if let Err(error) = tag(client, id, repository, version).await {
         tracing::warn!(image = id, error, "its use could not be noted");
     }
+}
+
+/// Gives an image one more name.
+pub(super) async fn tag(client: &Docker, id: &str, repository: &str, version: &str) -> Result<(), String> {
+    let options = TagImageOptionsBuilder::new().repo(repository).tag(version).build();
+    answer(client.tag_image(id, Some(options))).await
 }
 
 /// One of ours.

@@ -2,7 +2,9 @@
 
 mod build;
 mod cache;
+mod credentials;
 mod pull;
+mod push;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,6 +18,7 @@ use bollard::models::ImageInspect;
 
 use crate::sandbox::control::container::Says;
 use crate::sandbox::{Image, SandboxError};
+pub(super) use push::digest_at;
 
 /// What of an image matters to its sandboxes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -121,17 +124,43 @@ impl Images {
 
     /// The image; whoever comes first makes it be there, the others wait for that.
     pub(super) async fn get(&self, client: &Docker, image: &Image) -> Result<Arc<Found>, SandboxError> {
-        let name: Arc<str> = match image {
-            Image::Named(name) => Arc::from(name.as_str()),
-            Image::Build { context, name, .. } => {
-                let tag = Once::of(&self.tags, context.clone());
-                let tag = tag.get(build::tagged(context, name)).await;
-                tag.map_err(|why| why.of(name))?
-            }
-        };
+        let name = self.name(image).await?;
         let cell = Once::of(&self.found, name.to_string());
         let found = cell.get(self.made(client, image, &name)).await;
         found.map_err(|why| why.of(&name))
+    }
+
+    /// Its name in the engine's store, and whether it is there.
+    pub(super) async fn look(&self, client: &Docker, image: &Image) -> Result<(Arc<str>, bool), SandboxError> {
+        let name = self.name(image).await?;
+        let found = inspect(client, &name).await.map_err(|why| why.of(&name))?;
+        Ok((name, found.is_some()))
+    }
+
+    /// Pushes one that is there as `to`; gives the digest under which it lies then.
+    pub(super) async fn push(&self, client: &Docker, image: &Image, to: &str) -> Result<String, SandboxError> {
+        let found = self.get(client, image).await?;
+        let pushed = push::push(client, &found.id, to).await;
+        pushed.map_err(|why| SandboxError::Push {
+            image: to.to_owned(),
+            reason: why.reason,
+        })
+    }
+
+    /// The file with the words of the build of an image of this name in the engine's store.
+    pub(super) fn build_log(&self, name: &str) -> Option<PathBuf> {
+        Some(self.logs.as_deref()?.join(build::log_name(name)))
+    }
+
+    async fn name(&self, image: &Image) -> Result<Arc<str>, SandboxError> {
+        match image {
+            Image::Named(name) => Ok(Arc::from(name.as_str())),
+            Image::Build { context, name, .. } => {
+                let tag = Once::of(&self.tags, context.clone());
+                let tag = tag.get(build::tagged(context, name)).await;
+                tag.map_err(|why| why.of(name))
+            }
+        }
     }
 
     async fn made(&self, client: &Docker, image: &Image, name: &str) -> Result<Arc<Found>, Why> {
@@ -147,7 +176,7 @@ impl Images {
                 mirror,
                 ..
             } => {
-                let log = self.logs.as_deref().map(|logs| logs.join(build::log_name(name)));
+                let log = self.build_log(name);
                 build::build(client, name, (context, mirror), *timeout, log.as_deref()).await?;
             }
         }

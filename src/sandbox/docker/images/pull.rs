@@ -8,12 +8,12 @@ use bollard::Docker;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::{Stream, StreamExt};
 
-use super::{Why, refused};
+use super::{Why, credentials, refused};
 
-/// Longest silence of a pull.
-const SILENCE: Duration = Duration::from_mins(2);
-/// Time for a pull as a whole.
-const PULL: Duration = Duration::from_mins(30);
+/// Longest silence of a pull, and of a push.
+pub(super) const SILENCE: Duration = Duration::from_mins(2);
+/// Time for a pull as a whole, and for a push.
+pub(super) const PULL: Duration = Duration::from_mins(30);
 /// Lines of what was said that an error shows.
 const SHOWN: usize = 15;
 /// How registries say that there is no such image, in the middle of a pull.
@@ -29,7 +29,7 @@ pub(super) async fn pull(client: &Docker, name: &str) -> Result<(), Why> {
     } else {
         options.tag("latest")
     };
-    let progress = client.create_image(Some(options.build()), None, None);
+    let progress = client.create_image(Some(options.build()), None, credentials::of(name));
     let words = progress.map(|event| {
         let event = event.map_err(refused)?;
         match event.error_detail.and_then(|detail| detail.message) {
@@ -38,22 +38,24 @@ pub(super) async fn pull(client: &Docker, name: &str) -> Result<(), Why> {
             None => Ok(event.status.unwrap_or_default()),
         }
     });
-    follow(words, PULL, "the pull", |_| {}).await.map_err(|why| Why {
-        reason: format!("it could not be pulled: {}", why.reason),
-        ..why
-    })
+    follow(words, (SILENCE, PULL), "the pull", |_| {})
+        .await
+        .map_err(|why| Why {
+            reason: format!("it could not be pulled: {}", why.reason),
+            ..why
+        })
 }
 
-/// Reads the engine's words to their end. An error comes with the last of what was said before it.
+/// Reads the engine's words to their end, with a bound on silence and one on all of it. An error comes with the last of
+/// what was said before it.
 pub(super) async fn follow(
     words: impl Stream<Item = Result<String, Why>>,
-    within: Duration,
+    (silence, within): (Duration, Duration),
     what: &str,
     mut hear: impl FnMut(&str),
 ) -> Result<(), Why> {
     let mut words = pin!(words);
     let mut last = VecDeque::new();
-    let silence = SILENCE.min(within);
     let read = async {
         loop {
             match tokio::time::timeout(silence, words.next()).await {
@@ -96,16 +98,15 @@ mod tests {
             futures_util::stream::iter(all.map(|word| word.map(str::to_owned).map_err(Why::now)))
         };
         let mut heard = String::new();
-        let ended = follow(words(Ok("done")), PULL, "it", |word| heard.push_str(word)).await;
+        let ended = follow(words(Ok("done")), (SILENCE, PULL), "it", |word| heard.push_str(word)).await;
         assert_eq!(ended, Ok(()));
         assert_eq!(heard, "Step 1/2 : RUN make\n\ndone");
         assert_eq!(
-            follow(words(Err("exit code 2")), PULL, "it", |_| {}).await,
+            follow(words(Err("exit code 2")), (SILENCE, PULL), "it", |_| {}).await,
             Err(Why::now("exit code 2; before that:\nStep 1/2 : RUN make"))
         );
         let silent = futures_util::stream::pending();
-        let within = Duration::from_millis(10);
-        let ended = follow(silent, within, "the pull", |_| {}).await;
+        let ended = follow(silent, (Duration::from_millis(10), PULL), "the pull", |_| {}).await;
         assert_eq!(ended, Err(Why::now("the pull was silent for 10ms")));
     }
 }

@@ -81,7 +81,12 @@ pub(super) async fn run(server: Arc<Server>, pod: String, object: Value) {
 async fn start_and_wait(server: &Server, pod: &str, spec: &Value, one: &Value, list: &str) -> bool {
     let name = one["name"].as_str().unwrap();
     let image = one["image"].as_str().unwrap();
-    if let Err(words) = docker(&["image", "inspect", image]).await {
+    let mut there = docker(&["image", "inspect", image]).await;
+    // Of a registry of this machine's own it is pulled.
+    if there.is_err() && image.starts_with("127.0.0.1:") {
+        there = docker(&["pull", "-q", image]).await;
+    }
+    if let Err(words) = there {
         // The kubelet's two states, in turn.
         set(
             server,
