@@ -29,6 +29,15 @@ pub enum PipelineEvent {
     },
     /// Something about a trial.
     Rollout(RolloutEvent),
+    /// A validation goes on beside sampling and updates; told now and then.
+    Validating {
+        /// After this step.
+        step: u32,
+        /// Trials that have ended.
+        ended: usize,
+        /// All of them.
+        trials: usize,
+    },
     /// A validation ended.
     Evaluated {
         /// After this step; 0 is the untrained policy.

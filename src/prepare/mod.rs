@@ -42,7 +42,7 @@ pub use measured::{Measured, read_measured, write_measured, write_summary};
 pub use options::{ConvertOptions, TaskNetwork};
 pub use read::Source;
 pub use report::{PrepareReport, PrepareRow, PrepareStatus, RejectedRow, StageRow, write_funnel};
-pub use select::{Combine, IndexOptions, Split, index_fields};
+pub use select::{Combine, IndexOptions, Split, index_fields, without_excluded};
 pub use validation::{Attempt, InvalidClass, ListedTests, ValidationRow, judge, read_validation, write_validation};
 
 /// The JSON Schemas of this module's rows and files, by file stem.

@@ -133,6 +133,16 @@ impl MinHash {
 /// Why a task is left out, and which one it resembles.
 type Excluded = (&'static str, Option<String>);
 
+/// The rows that are not excluded, by id or by what they are or resemble in another index.
+///
+/// # Errors
+/// Where such an index cannot be read.
+pub fn without_excluded(mut rows: Vec<IndexRow>, options: &IndexOptions) -> Result<Vec<IndexRow>, PrepareError> {
+    let excluded = excluded(&rows, options)?;
+    rows.retain(|row| !excluded.contains_key(&row.instance_id));
+    Ok(rows)
+}
+
 /// Why tasks are left out, by id.
 pub(super) fn excluded(rows: &[IndexRow], options: &IndexOptions) -> Result<BTreeMap<String, Excluded>, PrepareError> {
     let mut out: BTreeMap<String, Excluded> = BTreeMap::new();

@@ -351,6 +351,11 @@ fn an_index_leaves_out_what_is_excluded_and_what_resembles_it() {
         .collect();
     assert_eq!(dropped, [("excluded", 1), ("resembles_excluded", 1)]);
     assert_eq!(TaskIndex::read(&out).unwrap().rows[0].instance_id, "c");
+    // Trials are run of no others.
+    let (all, _) = index_rows(std::slice::from_ref(&own), &options, &mut IndexReport::default()).unwrap();
+    let tried = without_excluded(all, &options).unwrap();
+    let tried: Vec<&str> = tried.iter().map(|row| row.instance_id.as_str()).collect();
+    assert_eq!(tried, ["c"]);
     // Of several sources: all of them, or what all of them hold.
     index(std::slice::from_ref(&own), &own_index, &IndexOptions::default()).unwrap();
     let both = |combine: Combine| {

@@ -62,7 +62,8 @@ fn a_healthy_run_has_no_signature() {
         .iter()
         .filter_map(|step| step["inference/running"].as_f64())
         .collect();
-    assert!(busy.len() == 7 && busy.iter().sum::<f64>() > 1.0, "{busy:?}");
+    // How often it is found at work depends on how slow all the rest is.
+    assert!(busy.len() == 7 && busy.iter().sum::<f64>() > 0.0, "{busy:?}");
 }
 
 #[test]

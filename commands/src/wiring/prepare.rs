@@ -9,7 +9,7 @@ use lego::config::{ConfigFile, Loaded, Override};
 use lego::pipeline::{MeasureJob, PipelineError, ValidateJob};
 use lego::prepare::{
     ConvertOptions, IndexOptions, IndexReport, PrepareError, PrepareReport, PrepareRow, PrepareStatus, Source,
-    StageRow, index_rows, read_validation, write_summary,
+    StageRow, index_rows, read_validation, without_excluded, write_summary,
 };
 use lego::task::IndexRow;
 
@@ -127,6 +127,8 @@ pub(super) fn all_tasks(args: &PrepareArgs) -> Result<Vec<IndexRow>, Failure> {
 fn tasks(args: &PrepareArgs, select: &IndexOptions) -> Result<Vec<IndexRow>, Failure> {
     let mut report = IndexReport::default();
     let (rows, _) = index_rows(std::slice::from_ref(&args.out), select, &mut report)?;
+    // What the index will not hold is not worth a trial.
+    let rows = without_excluded(rows, select)?;
     if rows.is_empty() {
         return Err(Failure::nothing_selected(format!("no tasks in {}", args.out.display())));
     }

@@ -53,6 +53,9 @@ pub(super) fn watch(printer: &Printer, format: Format, rows: bool, every: u32) -
             }
             PipelineEvent::Phase { step, phase } => seen.phase = Some((step, phase)),
             PipelineEvent::Rollout(event) => seen.rollout(&printer, event),
+            PipelineEvent::Validating { step, ended, trials } => {
+                printer.note(format_args!("validation after step {step}: {ended} of {trials} trials"));
+            }
             PipelineEvent::Evaluated { step, evaluation } => {
                 seen.clear();
                 for series in evaluation

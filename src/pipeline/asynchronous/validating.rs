@@ -1,7 +1,7 @@
 //! Validations beside sampling and updates: one at a time, of the weights of one step where the engine is in this process.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::future::LocalBoxFuture;
 use lego_policy::Weights;
@@ -12,10 +12,13 @@ use crate::pipeline::evaluation::{Evaluation, evaluate};
 use crate::pipeline::lineage::eval_writer;
 use crate::pipeline::training::Online;
 use crate::pipeline::{PipelineError, PipelineEvent, PipelineObserver};
-use crate::rollout::{RolloutEvent, TrialContext};
+use crate::rollout::{Observer, RolloutEvent, TrialContext};
 use crate::run_dir::RunDir;
 use crate::shard::{ShardWriter, WriterOptions};
 use crate::trajectory::PolicyVersion;
+
+/// Time between two words on how a validation goes.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Weights to validate.
 pub(in crate::pipeline) struct Snapshot {
@@ -141,6 +144,30 @@ impl<'a> Validations<'a> {
     }
 }
 
+/// An observer of a validation's trials. The bar on the terminal is the training trials'.
+fn told_now_and_then(step: u32, observer: &PipelineObserver) -> Observer {
+    let watch = Arc::clone(observer);
+    let progress = Mutex::new((Instant::now(), 0, 0));
+    Arc::new(move |event| {
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told, ended, trials) = &mut *progress;
+        match event {
+            RolloutEvent::Planned { trials: planned } => *trials = planned,
+            RolloutEvent::Finished { .. } => *ended += 1,
+            RolloutEvent::Retried { .. } | RolloutEvent::ShardWritten(_) => watch(PipelineEvent::Rollout(event)),
+            RolloutEvent::Started { .. } => {}
+        }
+        if told.elapsed() >= TOLD_EVERY {
+            *told = Instant::now();
+            watch(PipelineEvent::Validating {
+                step,
+                ended: *ended,
+                trials: *trials,
+            });
+        }
+    })
+}
+
 async fn validate(
     online: &Online,
     config: &RunConfig,
@@ -158,14 +185,8 @@ async fn validate(
         None
     };
     let of = beside.as_ref().map_or(&online.stack.context, |beside| &beside.context);
-    // The bar on the terminal is the training trials'.
-    let watch = Arc::clone(observer);
     let context = Arc::new(TrialContext {
-        observer: Arc::new(move |event| {
-            if matches!(event, RolloutEvent::Retried { .. } | RolloutEvent::ShardWritten(_)) {
-                watch(PipelineEvent::Rollout(event));
-            }
-        }),
+        observer: told_now_and_then(step, observer),
         ..TrialContext::clone(of)
     });
     let mut writer = ShardWriter::new(

@@ -85,7 +85,7 @@ fn images_are_named_mirrored_pinned_and_pulled_once() {
         let pulls = registry.pulls(name, tag);
         assert!((1..=2).contains(&pulls), "{name}: {pulls}");
     }
-    let log = std::fs::read_dir(run.path("out-oracle/trials/images")).unwrap();
+    let log = std::fs::read_dir(run.out("oracle").join("trials/images")).unwrap();
     let logs: Vec<String> = log
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();

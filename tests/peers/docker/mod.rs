@@ -82,13 +82,19 @@ impl Run {
         self.folder.path().join(name)
     }
 
+    /// Folder of a rollout. Its name is no other test's: containers bear it.
+    fn out(&self, scaffold: &str) -> PathBuf {
+        let own = self.folder.path().file_name().unwrap().to_string_lossy().into_owned();
+        self.path(&format!("out-{scaffold}-{}", own.trim_start_matches('.')))
+    }
+
     fn command(&self, scaffold: &str, trials: u32) -> Command {
         let mut command = lego();
         command
             .arg("rollout")
             .arg(self.path("run.toml"))
             .args(["--scaffold", scaffold, "--format", "jsonl", "-o"]);
-        command.arg(self.path(&format!("out-{scaffold}")));
+        command.arg(self.out(scaffold));
         command.args([
             "--set",
             &format!("rollout.group_size={trials}"),
@@ -107,8 +113,8 @@ impl Run {
     }
 
     fn trial_file(&self, scaffold: &str, task: &str, file: &str) -> String {
-        let folder = format!("out-{scaffold}/trials/step_0000/{task}__00");
-        std::fs::read_to_string(self.path(&folder).join(file)).unwrap()
+        let folder = format!("trials/step_0000/{task}__00");
+        std::fs::read_to_string(self.out(scaffold).join(folder).join(file)).unwrap()
     }
 }
 

@@ -44,7 +44,7 @@ fn the_oracle_solves_what_a_do_nothing_does_not() {
     assert!(seen.starts_with("/code\ndev\nred /home/dev\n"), "{seen}");
     let seen = run.trial_file("oracle", "named", "agent/oracle.log");
     assert!(seen.starts_with("/srv/here\nroot\n /root\n268435456\n"), "{seen}");
-    assert!(containers(&run.path("out-oracle")).is_empty());
+    assert!(containers(&run.out("oracle")).is_empty());
 }
 
 /// No other try can help: each is tried once, and told.
@@ -94,7 +94,7 @@ fn a_killed_run_leaves_no_container() {
     };
     let run = Run::new(&[task], "");
     let mut owner = run.command("oracle", 3).spawn().unwrap();
-    let out = run.path("out-oracle");
+    let out = run.out("oracle");
     let until = |what: &str, done: &dyn Fn(usize) -> bool| {
         let deadline = Instant::now() + Duration::from_mins(1);
         while !done(containers(&out).len()) {
