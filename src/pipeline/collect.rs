@@ -113,13 +113,13 @@ pub async fn collect(mut job: CollectJob) -> Result<CollectEnd, PipelineError> {
     let dir = RunDir::create(&job.out)?;
     let _lock = dir.lock()?;
     let resolved = job.loaded.to_resolved_toml();
-    refuse_other_run(&dir, &resolved, &IDENTITY)?;
+    let mut keys = IDENTITY.to_vec();
     if job.evaluate {
+        keys.push("eval.greedy");
         // The greedy answer lies behind the samples: with more of them it would be taken for one.
-        let samples = job.loaded.config.eval.greedy.then_some("eval.samples");
-        let keys: Vec<&'static str> = ["eval.greedy"].into_iter().chain(samples).collect();
-        refuse_other_run(&dir, &resolved, &keys)?;
+        keys.extend(job.loaded.config.eval.greedy.then_some("eval.samples"));
     }
+    refuse_other_run(&dir, &resolved, &keys)?;
     dir.write_config(&resolved)?;
     enter(&dir, Phase::Running, None)?;
     let result = collected(&job, &dir).await;

@@ -60,7 +60,7 @@ pub(crate) fn rollout(printer: &Printer, mut loaded: Loaded, args: &RolloutArgs)
     let (mut check, mut patches) = (None, None);
     if let Some(from) = &args.regrade {
         let same = |path: &std::path::Path| fs_err::canonicalize(path).ok();
-        if same(from).is_some() && same(from) == same(&out) {
+        if same(from).is_some_and(|from| same(&out) == Some(from)) {
             return Err(Failure::usage(format!(
                 "--regrade {0} -o {0}: the results are there already",
                 from.display()

@@ -36,12 +36,12 @@ pub(super) fn file() -> PathBuf {
 
 /// Those for the registry that an image's name leads to.
 pub(super) fn of(image: &str) -> Option<DockerCredentials> {
-    let mut all = all();
-    match registry_of(image) {
-        "docker.io" => all.drain().find(|(address, _)| host(address) == DOCKER_IO),
-        registry => all.drain().find(|(address, _)| host(address) == registry),
-    }
-    .map(|(_, found)| found)
+    let registry = match registry_of(image) {
+        "docker.io" => DOCKER_IO,
+        registry => registry,
+    };
+    let found = all().into_iter().find(|(address, _)| host(address) == registry);
+    found.map(|(_, found)| found)
 }
 
 /// All of the file, by the address that it has them for. A file that cannot be read is warned of, and holds none.
@@ -87,7 +87,7 @@ fn credentials(address: &str, entry: Entry) -> Option<DockerCredentials> {
     })
 }
 
-/// The host of an address that may have a scheme and a path, such as `https://index.docker.io/v1/`.
+/// The host of an address that may have a scheme and a path, such as `https://registry.example.com/v1/`.
 fn host(address: &str) -> &str {
     let behind = address.split_once("://").map_or(address, |(_, rest)| rest);
     behind.split('/').next().unwrap_or(behind)
@@ -121,7 +121,7 @@ mod tests {
             (Some("t"), None)
         );
         assert!(read(Path::new("config.json"), b"{").is_empty());
-        assert_eq!(host("https://index.docker.io/v1/"), DOCKER_IO);
+        assert_eq!(host(&format!("https://{DOCKER_IO}/v1/")), DOCKER_IO);
         assert_eq!(host("reg:5000"), "reg:5000");
     }
 }
